@@ -224,9 +224,9 @@ def running_server(
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[ServerProcess]:
-    """One server of 8 devices for all tests that leave it as it was."""
-    with running_server() as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """One server of 8 devices for all tests that leave it as it was; it keeps files of arrays."""
+    with running_server("--array-dir", str(tmp_path_factory.mktemp("arrays"))) as running:
         yield running
 
 

@@ -16,6 +16,7 @@ from shardcall import aio
 from shardcall.methods import KernelMethods, kernel_caller, signatures
 from shardcall.v1 import (
     array_service_pb2,
+    file_service_pb2,
     kernel_service_pb2,
     profile_service_pb2,
     segment_service_pb2,
@@ -42,6 +43,10 @@ METHODS = {
     "DeleteArrays": "delete",
     "NameArray": "name",
     "OpenArray": "open",
+    "SaveArray": "save",
+    "LoadArray": "load",
+    "ListFiles": "files",
+    "RemoveFile": "remove_file",
     "RenewLease": "put",  # and whatever makes arrays that stay: the client renews their lease itself
     "OpenSegment": "empty",
     "StartProfile": "profile",
@@ -52,6 +57,7 @@ METHODS = {
 def test_every_rpc_of_the_contract_has_a_method():
     modules = (
         array_service_pb2,
+        file_service_pb2,
         kernel_service_pb2,
         profile_service_pb2,
         segment_service_pb2,

@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from shardcall.v1 import (
     array_pb2,
     array_service_pb2,
+    file_service_pb2,
     kernel_pb2,
     kernel_service_pb2,
     profile_service_pb2,
@@ -38,6 +39,7 @@ METHODS = {
     for file in (
         kernel_service_pb2,
         array_service_pb2,
+        file_service_pb2,
         segment_service_pb2,
         server_info_service_pb2,
         profile_service_pb2,
@@ -50,6 +52,7 @@ METHODS = {
 STATUSES = {
     "KERNEL_NOT_FOUND": NOT_FOUND,
     "ARRAY_LOST": NOT_FOUND,
+    "FILE_NOT_FOUND": NOT_FOUND,
     "SEGMENT_NOT_FOUND": NOT_FOUND,
     "CALL_TOO_LARGE": EXHAUSTED,
     "SERVER_BUSY": EXHAUSTED,

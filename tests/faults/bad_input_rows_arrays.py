@@ -8,6 +8,7 @@ from faults.bad_input_rows import LEASE, Row, call, inline_operand
 
 from shardcall.v1 import (
     array_service_pb2,
+    file_service_pb2,
     kernel_service_pb2,
     profile_service_pb2,
     segment_service_pb2,
@@ -105,6 +106,29 @@ def _names():
     yield Row("NameArray: a short lease", "NameArray", [request], "MALFORMED_REQUEST", "lease_id")
 
 
+def _files():
+    for name in (
+        "",
+        "u",
+        "/u.npy",
+        "../u.npy",
+        "a/../u.npy",
+        ".u.npy",
+        "a/" * 8 + "u.npy",
+        "x" * 100_000 + ".npy",
+        "a\0.npy",
+    ):
+        for method in ("SaveArray", "LoadArray", "RemoveFile"):
+            request = getattr(file_service_pb2, f"{method}Request")(name=name)
+            yield Row(f"{method}: {name[:9]!r}, {len(name)}", method, [request], "INVALID_PARAMETER", "name")
+    request = file_service_pb2.SaveArrayRequest(handle=bytes(16), name="u.npy")
+    yield Row("SaveArray: no array", "SaveArray", [request], "ARRAY_LOST")
+    request = file_service_pb2.SaveArrayRequest(handle=b"short", name="u.npy")
+    yield Row("SaveArray: a short handle", "SaveArray", [request], "MALFORMED_REQUEST", "handle")
+    request = file_service_pb2.LoadArrayRequest(name="unused.npy", lease_id=LEASE)
+    yield Row("LoadArray: no file", "LoadArray", [request], "FILE_NOT_FOUND")
+
+
 def _segments():
     """Segments that do not exist, as operands and for results, at offsets up to the last."""
     segment_id = b"0123456789abcdef"
@@ -147,6 +171,7 @@ ROWS = [
     *_handles(),
     *_leases(),
     *_names(),
+    *_files(),
     *_segments(),
     *_headers(),
     *_profiles(),

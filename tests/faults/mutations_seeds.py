@@ -9,7 +9,7 @@ from end_to_end.messages import mesh, operand, spec, tensor
 from faults.bad_input_rows import F32, I32, X8, call, inline_operand
 from faults.mutations import ValidRequest
 
-from shardcall.v1 import array_pb2, array_service_pb2, kernel_pb2, kernel_service_pb2
+from shardcall.v1 import array_pb2, array_service_pb2, file_service_pb2, kernel_pb2, kernel_service_pb2
 from shardcall.v1 import segment_service_pb2 as segment_pb2
 from shardcall.v1 import server_info_service_pb2 as info_pb2
 
@@ -99,6 +99,14 @@ def _arrays(handle: bytes, lease_id: bytes) -> Iterator[ValidRequest]:
     yield ValidRequest("DeleteArrays", (array_service_pb2.DeleteArraysRequest(handles=[bytes(16), b"x" * 16]),))
 
 
+def _files(handle: bytes, lease_id: bytes) -> Iterator[ValidRequest]:
+    yield ValidRequest("SaveArray", (file_service_pb2.SaveArrayRequest(handle=handle, name="a/b.npy"),))
+    loaded = file_service_pb2.LoadArrayRequest(name="a/b.npy", mesh=X8, spec=spec("x", None), lease_id=lease_id)
+    yield ValidRequest("LoadArray", (loaded,))
+    yield ValidRequest("ListFiles", (file_service_pb2.ListFilesRequest(prefix="a"),))
+    yield ValidRequest("RemoveFile", (file_service_pb2.RemoveFileRequest(name="a/c.npy"),))
+
+
 def valid_requests(handle: bytes, lease_id: bytes) -> list[ValidRequest]:
     """Requests of every method that anybody may call.
 
@@ -118,6 +126,7 @@ def valid_requests(handle: bytes, lease_id: bytes) -> list[ValidRequest]:
         *planned,
         *_executions(handle, lease_id),
         *_arrays(handle, lease_id),
+        *_files(handle, lease_id),
         ValidRequest("ListKernels", (kernel_service_pb2.ListKernelsRequest(),)),
         ValidRequest("DescribeKernel", (kernel_service_pb2.DescribeKernelRequest(kernel="diff"),)),
         ValidRequest("OpenSegment", (segment_pb2.OpenSegmentRequest(size_bytes=1 << 21),)),

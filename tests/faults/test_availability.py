@@ -15,12 +15,14 @@ from faults.bad_input_rows import METHODS, call
 import shardcall as sc
 from shardcall.v1 import (
     array_service_pb2,
+    file_service_pb2,
     kernel_service_pb2,
     method_options_pb2,
     profile_service_pb2,
     segment_service_pb2,
     server_info_service_pb2,
 )
+from shardcall_core.wire import token_file
 
 X = np.arange(8.0)
 LEASE = b"lease of availability"
@@ -40,6 +42,9 @@ REQUESTS = {
     "DeleteArrays": array_service_pb2.DeleteArraysRequest(handles=[bytes(16)]),
     "NameArray": array_service_pb2.NameArrayRequest(handle=bytes(16), name="u"),
     "OpenArray": array_service_pb2.OpenArrayRequest(name="u"),
+    "LoadArray": file_service_pb2.LoadArrayRequest(name="a.npy", lease_id=LEASE),
+    "ListFiles": file_service_pb2.ListFilesRequest(),
+    "RemoveFile": file_service_pb2.RemoveFileRequest(name="b.npy"),
     "RenewLease": array_service_pb2.RenewLeaseRequest(lease_id=LEASE),
     "OpenSegment": segment_service_pb2.OpenSegmentRequest(size_bytes=1 << 21),
     "GetServerInfo": server_info_service_pb2.GetServerInfoRequest(),
@@ -47,7 +52,7 @@ REQUESTS = {
     "StartProfile": profile_service_pb2.StartProfileRequest(),
     "StopProfile": profile_service_pb2.StopProfileRequest(),
 }
-"""A request of every method but GetArray, whose arrays are lost with the mesh that had them, and CallStream."""
+"""A request of every method but CallStream, and those whose arrays are lost with the mesh that had them."""
 
 
 def code_of(channel: grpc.Channel, method: str) -> grpc.StatusCode:
@@ -70,12 +75,15 @@ def rules(method: str) -> method_options_pb2.MethodRules:
 
 
 def test_every_method_of_the_contract_has_an_availability():
-    assert set(REQUESTS) | {"GetArray", "CallStream"} == set(METHODS)
+    assert set(REQUESTS) | {"GetArray", "SaveArray", "CallStream"} == set(METHODS)
     assert all(rules(method).availability for method in METHODS)
 
 
-def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server_factory):
-    server = server_factory()
+def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server_factory, tmp_path):
+    folder = tmp_path / token_file.user_name()
+    folder.mkdir()
+    np.save(folder / "a.npy", X)
+    server = server_factory("--array-dir", str(tmp_path))
     with sc.connect(server.address, shared_memory=False) as client, open_channel(server.address) as channel:
         (killed,) = server.worker_pids()
         os.kill(killed, signal.SIGKILL)

@@ -60,6 +60,7 @@ PROVOKED: dict[str, Callable[[sc.Client], object]] = {
     "TOKEN_REQUIRED": lambda c: sc.connect(c.address, token="x" * 43).server_info(),
     "SCOPE_MISSING": lambda c: sc.connect(c.address, token=token_of("runner")).profile("traces").start(),
     "NAME_TAKEN": lambda c: [c.put(X, name="u") for _ in range(2)],
+    "FILE_NOT_FOUND": lambda c: c.load("runs/a.npy"),
     "PROFILE_STATE": lambda c: c.profile("traces").stop(),
 }
 

@@ -103,7 +103,7 @@ class ArrayFolder:
         Raises:
             CallError: INVALID_PARAMETER, FILE_LIMIT, FILES_UNAVAILABLE.
         """
-        *folders, leaf = _checked(name)
+        *folders, leaf = parts_of(name)
         temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
         with _system_errors(), ExitStack() as stack:
             with self._lock:
@@ -133,7 +133,7 @@ class ArrayFolder:
         Raises:
             CallError: INVALID_PARAMETER, FILE_NOT_FOUND, FILES_UNAVAILABLE.
         """
-        *folders, leaf = _checked(name)
+        *folders, leaf = parts_of(name)
         try:
             with self._opened(owner, folders) as folder:
                 fd = os.open(leaf, _READ_FLAGS, dir_fd=folder)
@@ -170,7 +170,7 @@ class ArrayFolder:
         Raises:
             CallError: INVALID_PARAMETER, FILES_UNAVAILABLE.
         """
-        *folders, leaf = _checked(name)
+        *folders, leaf = parts_of(name)
         try:
             with self._lock, self._opened(owner, folders) as folder:
                 if not stat.S_ISREG(os.stat(leaf, dir_fd=folder, follow_symlinks=False).st_mode):
@@ -257,8 +257,8 @@ class ArrayFolder:
                     os.rmdir(folders[depth - 1], dir_fd=parent)
 
 
-def _checked(name: str) -> list[str]:
-    """Returns the parts of a name.
+def parts_of(name: str) -> list[str]:
+    """Returns the parts of the name of a file, those between slashes.
 
     Raises:
         CallError: INVALID_PARAMETER.

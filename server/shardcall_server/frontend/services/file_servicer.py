@@ -11,7 +11,7 @@ from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
-from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile
+from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, parts_of
 from shardcall_server.frontend.files.npy_header import header_of, read_header
 from shardcall_server.frontend.memory.call_buffers import FileSource, OperandSource
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -48,6 +48,7 @@ class FileServicer:
     ) -> file_service_pb2.SaveArrayResponse:
         """Writes an array to a file."""
         folder, owner = self._checked_folder(), call.principal_name
+        parts_of(request.name)  # first: the handle may be of an array that is gone
         resident = self._host_resources.array_table.find(request.handle, owner)
         header = header_of(resident.type)
         nbytes = len(header) + resident.type.nbytes

@@ -1,0 +1,80 @@
+"""``shardcall save``, ``load`` and ``files``: arrays of the mesh in files of the server."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from shardcall._src.services.saved_files import described
+from shardcall.cli import texts
+from shardcall.cli.arrays import KeepFor, show_kept
+from shardcall.cli.call_arguments import MeshText
+from shardcall.cli.connecting import Command, Connection, connecting
+from shardcall.cli.handles import find_array
+from shardcall.cli.output import AsJson, console, print_json
+from shardcall_core.types.sizes import human
+
+_FileText = Annotated[str, typer.Argument(metavar="FILE", help="The name of the file on the server: runs/a.npy.")]
+
+
+def _save(
+    connection: Connection,
+    array: Annotated[
+        str, typer.Argument(metavar="ARRAY", help="A name, a handle or its first digits, as shardcall ls lists them.")
+    ],
+    file: _FileText,
+    as_json: AsJson = False,
+) -> None:
+    """Save an array of the mesh in a file of the server."""
+    with connection.open() as client:
+        saved = client.save(find_array(client, array), file)
+    if as_json:
+        print_json(described([saved])[0])
+    else:
+        typer.echo(f"{saved.type} ({human(saved.nbytes)}) to {saved.name}")
+
+
+def _load(
+    connection: Connection,
+    file: _FileText,
+    mesh: MeshText = None,
+    spec: Annotated[
+        str | None,
+        typer.Option(metavar="x,-", help="The sharding; without it the first axis over all mesh axes."),
+    ] = None,
+    keep_for: KeepFor = 3600.0,
+    as_json: AsJson = False,
+) -> None:
+    """Put an array on the mesh from a file of the server; it stays as those of shardcall put."""
+    target_mesh = None if mesh is None else texts.parse_mesh(mesh)
+    sharding = None if spec is None else texts.parse_spec(spec)
+    with connection.open() as client:
+        array = client.load(file, mesh=target_mesh, spec=sharding)
+        client._remote_arrays.outlive([array], keep_for, client._deadline(connection.timeout))
+        show_kept([array], as_json=as_json)
+
+
+def _files(
+    connection: Connection,
+    prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="The beginning of the names: runs/.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the files of arrays on the server, those of this token's principal."""
+    with connection.open() as client:
+        files = client.files(prefix)
+    if as_json:
+        print_json(described(files))
+        return
+    table = Table()
+    for name in ("name", "type", "bytes", "modified"):
+        table.add_column(name, overflow="fold")
+    for file in files:
+        table.add_row(*file.texts)
+    console().print(table if files else "there are no files")
+
+
+save: Command = connecting(_save)
+load: Command = connecting(_load)
+files: Command = connecting(_files)
