@@ -12,6 +12,7 @@ import pytest
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.files import array_folder
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.files.npy_header import header_of
@@ -122,3 +123,15 @@ def test_saves_and_removals_in_one_folder_do_not_disturb_one_another(folder, tmp
     for thread in threads:
         thread.join()
     assert names(tmp_path) == ["ada"]
+
+
+def test_the_token_file_limits_the_bytes_of_a_principal(tmp_path):
+    of_ada = PrincipalLimits(max_file_bytes=2 * len(DATA))
+    limited = ArrayFolder(str(tmp_path), 3 * len(DATA), 9, {"ada": of_ada, "bob": PrincipalLimits()}.__getitem__)
+    for owner, number, remedy in (("ada", 2, "max_file_bytes in the token file"), ("bob", 3, "--max-file-bytes")):
+        for i in range(number):
+            save(limited, f"{i}.npy", owner=owner)
+        with pytest.raises(CallError, match=remedy):
+            save(limited, "more.npy", owner=owner)
+        save(limited, "0.npy", owner=owner)  # which takes the place of one
+    limited.close()

@@ -50,6 +50,11 @@ class PrincipalLimits:
 NO_LIMITS = PrincipalLimits()
 
 
+def no_limits(_: str) -> PrincipalLimits:
+    """Returns the limits of a principal where there is no token file."""
+    return NO_LIMITS
+
+
 @dataclass(frozen=True)
 class PreviousToken:
     """The token that a principal had before a rotation.

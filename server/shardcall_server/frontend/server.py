@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import cast
@@ -29,6 +29,7 @@ from shardcall.v1 import (
 )
 from shardcall_core.access.addresses import is_loopback
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
 from shardcall_core.wire.token_file import read, user_entry
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
@@ -49,7 +50,6 @@ from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, Superv
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
-from shardcall_server.frontend.memory.leases import no_limits
 from shardcall_server.frontend.observability.telemetry import Telemetry
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.programs.program_cache import ProgramCache
@@ -126,11 +126,10 @@ class FrontEnd:
         self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
         self._autotuner = _autotuner(settings)
-        self._array_folder = _array_folder(settings)
+        limits_of = self._tokens.limits_of if self._tokens else no_limits
+        self._array_folder = _array_folder(settings, limits_of)
         self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
-        self._host_resources = HostResources(
-            settings, lambda: self._supervisor.session, self._tokens.limits_of if self._tokens else no_limits
-        )
+        self._host_resources = HostResources(settings, lambda: self._supervisor.session, limits_of)
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
@@ -411,10 +410,10 @@ def _watch_limits(settings: Settings) -> WatchLimits:
     )
 
 
-def _array_folder(settings: Settings) -> ArrayFolder | None:
+def _array_folder(settings: Settings, limits_of: Callable[[str], PrincipalLimits]) -> ArrayFolder | None:
     if not settings.array_dir:
         return None
-    return ArrayFolder(settings.array_dir, settings.max_file_bytes, settings.max_files)
+    return ArrayFolder(settings.array_dir, settings.max_file_bytes, settings.max_files, limits_of)
 
 
 def _autotuner(settings: Settings) -> Autotuner | None:

@@ -9,12 +9,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from shardcall_core.wire.token_fields import PrincipalLimits
+from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
-from shardcall_server.frontend.memory.leases import no_limits
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.memory.segment_broker import make_segment_broker

@@ -22,6 +22,7 @@ from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import lock
 from shardcall_core.types.sizes import exact
+from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
 from shardcall_server.frontend.files.npy_header import read_header
 from shardcall_server.link.file_errors import file_error
 from shardcall_server.settings import SettingsError
@@ -66,12 +67,20 @@ class ArrayFolder:
         path: the folder, which is created if it is missing.
         max_bytes: the limit of the files of one principal, in bytes.
         max_files: the limit of their number.
+        limits_of: returns the present limits of a principal in the token file.
 
     Raises:
         SettingsError: the folder cannot be used.
     """
 
-    def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        max_bytes: int,
+        max_files: int,
+        limits_of: Callable[[str], PrincipalLimits] = no_limits,
+    ) -> None:
+        self._limits_of = limits_of
         self._max_bytes = max_bytes
         self._max_files = max_files
         self._saving: dict[str, tuple[str, str, int]] = {}  # owner, name and bytes, by the temporary name
@@ -189,14 +198,17 @@ class ArrayFolder:
         sizes = self._sizes(owner)
         sizes.update({other: size for who, other, size in self._saving.values() if who == owner})
         sizes[name] = nbytes
-        if (total := sum(sizes.values())) > self._max_bytes:
+        max_bytes, remedy = self._max_bytes, "start the server with a larger --max-file-bytes"
+        limit = self._limits_of(owner).max_file_bytes
+        if limit is not None and limit < max_bytes:
+            max_bytes, remedy = limit, "have the administrator raise max_file_bytes in the token file"
+        if (total := sum(sizes.values())) > max_bytes:
             raise CallError(
                 Reason.FILE_LIMIT,
                 f"the file has {exact(nbytes)}, with which the files of this principal would have {exact(total)}, and "
-                f"{exact(self._max_bytes)} are allowed; remove files by client.remove_file, or start the server with a "
-                "larger --max-file-bytes",
+                f"{exact(max_bytes)} are allowed; remove files by client.remove_file, or {remedy}",
                 field="name",
-                metadata={"bytes": str(total), "limit": str(self._max_bytes)},
+                metadata={"bytes": str(total), "limit": str(max_bytes)},
             )
         if len(sizes) > self._max_files:
             raise CallError(

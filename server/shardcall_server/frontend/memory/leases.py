@@ -13,15 +13,10 @@ from shardcall.v1 import array_service_pb2, kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types.sizes import exact
-from shardcall_core.wire.token_fields import NO_LIMITS, PrincipalLimits
+from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
 from shardcall_server.frontend.rpc.promise import Promise
 
 _LEASE_ID_BYTES = range(16, 65)
-
-
-def no_limits(_: str) -> PrincipalLimits:
-    """Returns the limits of a principal where there is no token file."""
-    return NO_LIMITS
 
 
 @dataclass(frozen=True, eq=False)

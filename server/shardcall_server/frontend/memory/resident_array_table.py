@@ -22,7 +22,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
-from shardcall_core.wire.token_fields import PrincipalLimits
+from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
 from shardcall_server.frontend.memory.array_guests import HANDLE_BYTES, check_guest, other_type, read_only
 from shardcall_server.frontend.memory.array_names import (
     ArrayNames,
@@ -38,7 +38,6 @@ from shardcall_server.frontend.memory.leases import (
     Quota,
     ResidentArray,
     check_lease_id,
-    no_limits,
 )
 from shardcall_server.frontend.memory.table_change import TableChange
 from shardcall_server.frontend.rpc.promise import Promise
