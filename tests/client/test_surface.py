@@ -43,6 +43,8 @@ METHODS = {
     "DeleteArrays": "delete",
     "NameArray": "name",
     "OpenArray": "open",
+    "ShareArray": "share",
+    "UnshareArray": "unshare",
     "SaveArray": "save",
     "LoadArray": "load",
     "ListFiles": "files",
