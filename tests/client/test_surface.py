@@ -42,6 +42,8 @@ METHODS = {
     "DeleteArrays": "delete",
     "NameArray": "name",
     "OpenArray": "open",
+    "ShareArray": "share",
+    "UnshareArray": "unshare",
     "RenewLease": "put",  # and whatever makes arrays that stay: the client renews their lease itself
     "OpenSegment": "empty",
     "StartProfile": "profile",

@@ -208,7 +208,7 @@ def test_a_list_shows_names_owners_ages_and_times(ours, others):
     assert 0 < other.expires_in_s <= 2
     assert listed[1] is plain
     header, row, _ = str(listed).splitlines()
-    assert header.split() == ["name", "owner", "type", "spec", "bytes", "age", "ends", "in"]
+    assert header.split() == ["name", "owner", "shared", "with", "type", "spec", "bytes", "age", "ends", "in"]
     assert row.startswith("u ")
     assert "float64[8,4]" in listed._repr_html_()
     assert [array.name for array in ours.list(of_all_clients=True)] == ["u", ""]

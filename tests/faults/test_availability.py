@@ -40,6 +40,8 @@ REQUESTS = {
     "DeleteArrays": array_service_pb2.DeleteArraysRequest(handles=[bytes(16)]),
     "NameArray": array_service_pb2.NameArrayRequest(handle=bytes(16), name="u"),
     "OpenArray": array_service_pb2.OpenArrayRequest(name="u"),
+    "ShareArray": array_service_pb2.ShareArrayRequest(name="u", principal="guest"),
+    "UnshareArray": array_service_pb2.UnshareArrayRequest(name="u"),
     "RenewLease": array_service_pb2.RenewLeaseRequest(lease_id=LEASE),
     "OpenSegment": segment_service_pb2.OpenSegmentRequest(size_bytes=1 << 21),
     "GetServerInfo": server_info_service_pb2.GetServerInfoRequest(),
