@@ -14,6 +14,7 @@ from shardcall.v1 import (
     segment_service_pb2,
     server_info_service_pb2,
 )
+from shardcall_core.wire.token_file import user_name
 
 _X = operand(np.arange(8.0))
 _HANDLES = [
@@ -104,6 +105,24 @@ def _names():
     yield Row("NameArray: no array", "NameArray", [request], "ARRAY_LOST")
     request = array_service_pb2.NameArrayRequest(handle=bytes(16), name="u", lease_id=b"short")
     yield Row("NameArray: a short lease", "NameArray", [request], "MALFORMED_REQUEST", "lease_id")
+    for name in ("nobody/u", "/u", "a/b/c"):
+        request = array_service_pb2.NameArrayRequest(handle=bytes(16), name=name, expected_handle=bytes(16))
+        yield Row(f"NameArray: a write to {name}", "NameArray", [request], "ARRAY_LOST")
+
+
+def _guests():
+    for request_class in (array_service_pb2.ShareArrayRequest, array_service_pb2.UnshareArrayRequest):
+        method = request_class.__name__.removesuffix("Request")
+        for name in ("", "a/b", "..\\u", "x" * 100_000, "ü", "a\n", "a\0"):
+            request = request_class(name=name, principal="guest")
+            yield Row(f"{method}: {name[:9]!r}, {len(name)}", method, [request], "INVALID_PARAMETER", "name")
+        for principal in ("a/b", "../we", "-", "x" * 65, "x" * 100_000, "ü", "a\n", "a\0", user_name()):
+            request = request_class(name="u", principal=principal)
+            label = f"{method}: with {principal[:9]!r}, {len(principal)}"
+            yield Row(label, method, [request], "INVALID_PARAMETER", "principal")
+        yield Row(f"{method}: no array", method, [request_class(name="unused", principal="guest")], "ARRAY_LOST")
+    request = array_service_pb2.ShareArrayRequest(name="u")
+    yield Row("ShareArray: with nobody", "ShareArray", [request], "INVALID_PARAMETER", "principal")
 
 
 def _files():
@@ -172,6 +191,7 @@ ROWS = [
     *_leases(),
     *_names(),
     *_files(),
+    *_guests(),
     *_segments(),
     *_headers(),
     *_profiles(),

@@ -94,6 +94,8 @@ def _arrays(handle: bytes, lease_id: bytes) -> Iterator[ValidRequest]:
         yield ValidRequest(method, (getattr(array_service_pb2, f"{method}Request")(handle=handle),))
     yield ValidRequest("NameArray", (array_service_pb2.NameArrayRequest(handle=bytes(16), name="u", keep_seconds=1),))
     yield ValidRequest("OpenArray", (array_service_pb2.OpenArrayRequest(name="u"),))
+    yield ValidRequest("ShareArray", (array_service_pb2.ShareArrayRequest(name="u", principal="guest"),))
+    yield ValidRequest("UnshareArray", (array_service_pb2.UnshareArrayRequest(name="u", principal="guest"),))
     for method in ("ListArrays", "RenewLease"):
         yield ValidRequest(method, (getattr(array_service_pb2, f"{method}Request")(lease_id=lease_id),))
     yield ValidRequest("DeleteArrays", (array_service_pb2.DeleteArraysRequest(handles=[bytes(16), b"x" * 16]),))

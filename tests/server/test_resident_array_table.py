@@ -328,6 +328,19 @@ def test_a_timer_ends_leases_by_itself_and_continues_when_the_mesh_cannot_be_not
     assert "lease-timer" not in {thread.name for thread in set(threading.enumerate()) - others}
 
 
+def test_a_timer_ends_an_array_with_a_name_before_the_first_lease():
+    deleted = threading.Semaphore(0)
+    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, 3600.0, lambda gone: deleted.release())
+    timer = LeaseTimer(table)
+    try:
+        for keep_s in (0.2, 0.01):
+            table.name(commit(table.reserve(OURS, 1)).handle, "u", keep_s=keep_s)
+            assert deleted.acquire(timeout=120)
+            assert table.count == 0
+    finally:
+        timer.close()
+
+
 def test_threads_together_take_no_more_than_there_is():
     table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
     held: list[None] = []  # of what the table counts as held, never more than that

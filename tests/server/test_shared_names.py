@@ -222,9 +222,10 @@ def test_a_write_that_exceeds_the_owners_limit_is_refused():
     table = SharedTable(may_write=True, max_client_bytes=40)
     table.put(owner="we", nbytes=20)
     new, expected = table.put(THEIRS, "they", device_bytes=24), table.seen().handle
-    with pytest.raises(CallError, match="the arrays of we") as error:
+    with pytest.raises(CallError, match=r"'we/u' take 24 bytes on the devices, and the limits of its owner") as error:
         table.write(new, expected)
     assert error.value.reason is Reason.RESIDENT_LIMIT
+    assert "28" not in str(error.value.metadata) + error.value.message  # which the owner has
     assert table.seen().handle == expected
     assert table.array_table.find(new.handle, "they").owner == "they"
     table.check_counts()

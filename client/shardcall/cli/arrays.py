@@ -24,6 +24,7 @@ from shardcall_core.types import arrays
 from shardcall_core.types.sizes import human
 
 _KEEP_S = 3600.0
+_COLUMNS = ("type", "mesh", "spec", "on the devices", "age", "ends in")  # behind the names
 
 _ArrayText = Annotated[
     str,
@@ -111,15 +112,15 @@ def _ls(connection: Connection, as_json: AsJson = False) -> None:
     if as_json:
         print_json(held)
         return
+    is_shared = any(array.guests for array in listed.entries)
     table = Table()
-    for name in ("handle", "name", "shared with", "type", "mesh", "spec", "on the devices", "age", "ends in"):
+    for name in ("handle", "name", *["shared with"] * is_shared, *_COLUMNS):
         table.add_column(name, overflow="fold")
-    for entry in held:
+    for array, entry in zip(listed.entries, held, strict=True):
         placed = entry["type"], entry["mesh_text"], entry["spec_text"], human(entry["device_bytes"])
-        end_s = entry["expires_in_s"]
-        times = duration(entry["age_s"]), "" if end_s is None else duration(end_s)
-        guests = ", ".join(guest["principal"] + (" (write)" if guest["write"] else "") for guest in entry["guests"])
-        table.add_row(entry["handle"][:SHOWN_DIGITS], entry["name"], guests, *placed, *times)
+        times = duration(array.age_s), "" if array.expires_in_s is None else duration(array.expires_in_s)
+        guests = [", ".join(map(str, array.guests))] * is_shared
+        table.add_row(array.handle[:SHOWN_DIGITS], array.name, *guests, *placed, *times)
     console().print(table if held else "there are no arrays on the mesh")
 
 
@@ -140,7 +141,9 @@ def _rm(
     with connection.open() as client:
         if everything:
             listed = client.list(of_all_clients=True)
-            named: list[Handle] = [array.handle for array in listed if "/" not in (array.name or "")]  # those of others
+            named: Sequence[Handle] = [
+                array.handle for array in listed if "/" not in (array.name or "")
+            ]  # those of others
         else:
             named = [find_array(client, text) for text in array_texts or []]
         count = sum(client.delete(*named[first : first + 1000]) for first in range(0, len(named), 1000))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from shardcall.v1 import array_service_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_file import is_name
 from shardcall_server.frontend.memory.leases import ResidentArray
 
@@ -175,6 +176,17 @@ def other_type(text: str, resident: ResidentArray, before: ResidentArray) -> Cal
         f"the new values are {shorten(str(resident.type))}, and the array {shorten(text)!r} is "
         f"{shorten(str(before.type))}; a principal that it is shared with may write values of its type alone",
         field="handle",
+    )
+
+
+def beyond_owner(text: str, nbytes: int) -> CallError:
+    """Returns the error of a write that its owner's limits do not allow, without what the owner has."""
+    return CallError(
+        Reason.RESIDENT_LIMIT,
+        f"the new values of {shorten(text)!r} take {exact(nbytes)} on the devices, and the limits of its owner leave "
+        "less; place them as the values before, or have the owner delete arrays that are not needed",
+        field="handle",
+        metadata={"limit": "owner", "bytes": str(nbytes)},
     )
 
 

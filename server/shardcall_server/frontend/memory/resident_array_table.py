@@ -23,7 +23,13 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
-from shardcall_server.frontend.memory.array_guests import HANDLE_BYTES, check_guest, other_type, read_only
+from shardcall_server.frontend.memory.array_guests import (
+    HANDLE_BYTES,
+    beyond_owner,
+    check_guest,
+    other_type,
+    read_only,
+)
 from shardcall_server.frontend.memory.array_names import (
     ArrayNames,
     address_of,
@@ -338,7 +344,11 @@ class ResidentArrayTable:
         if resident.type != before.type:
             raise other_type(address, resident, before)
         theirs = self._leases.get_or_create(writer, lease_id) if lease_id else None
-        self._check_moves((before, theirs), (resident, before.lease))
+        try:
+            self._check_moves((before, theirs), (resident, before.lease))
+        except CallError:
+            self._check_moves((before, theirs), (resident, None))
+            raise beyond_owner(address, resident.device_bytes) from None
         self._move(
             resident, before.lease, name, before.expires_at, handle=secrets.token_bytes(HANDLE_BYTES), writer=writer
         )
