@@ -7,7 +7,7 @@ from rows import rows
 import shardcall as sc
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.types import server_info
-from shardcall_core.types.usage import CallTotals, MeshState, RunningLoop, Usage
+from shardcall_core.types.usage import CallTotals, MeshState, PrincipalUsage, RunningLoop, Usage
 
 pytest.importorskip("typer")
 
@@ -115,7 +115,8 @@ class Busy:
     def __init__(self) -> None:
         kernels = {f"{name}_of_many_words_that_are_long": CallTotals(1, 0, 0.0, 8) for name in range(30)}
         principals = {f"principal-{name}@some-team.example.org": CallTotals(1, 0, 0.0, 8) for name in range(9)}
-        usage = Usage(*[0] * 9, mesh=MeshState(restarts=2), kernels=kernels, principals=principals)
+        held = {name: PrincipalUsage(arrays=1234, array_bytes=1 << 20, calls=3) for name in principals}
+        usage = Usage(*[0] * 9, mesh=MeshState(restarts=2), kernels=kernels, principals=principals, by_principal=held)
         self.left = [Snapshot(usage, None)] * 2
 
     def take(self) -> Snapshot:
@@ -135,6 +136,17 @@ def test_top_fits_into_its_terminal_and_outlives_the_server(lines):
     assert max(map(len, printed)) <= 80
     assert sum("principal-" in line for line in printed) == 4
     assert "no server answers" in str(watch.picture(lines))
+
+
+def test_top_shows_the_arrays_of_callers_in_a_wide_terminal():
+    terminal = Console(width=110)
+    with terminal.capture() as shown:
+        terminal.print(LiveRates(Busy(), "localhost:1").picture(columns=110))
+    printed = shown.get().splitlines()
+    assert max(map(len, printed)) <= 110
+    rows_of_callers = [line for line in printed if "principal-" in line]
+    assert len(rows_of_callers) == 9
+    assert [text.strip() for text in rows_of_callers[0].split("│")[7:10]] == ["3", "1,234", "1 MiB"]
 
 
 def test_a_check_that_raises_has_failed_with_its_advice():

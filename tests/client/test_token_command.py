@@ -110,7 +110,7 @@ def test_the_list_has_all_but_tokens(run, path):
     assert not any(token in "".join([printed, *lines]) for token in tokens)
 
 
-def test_a_rotation_ends_the_old_token_and_keeps_the_rest(run, path, tmp_path):
+def test_a_rotation_voids_the_old_token_and_keeps_the_rest(run, path, tmp_path):
     run("add", "ada", "--scopes", "run", "--expires", "2100-01-01T00:00:00Z", *LIMITS)
     before, others = entry(path, "ada"), run("list")
     said = run("rotate", "ada")
@@ -136,7 +136,7 @@ def test_a_rotation_may_keep_the_old_token_for_a_time_and_set_another_expiry(run
     assert entry(path, "ada").fields == TokenFields()
 
 
-def test_the_token_of_all_scopes_is_rotated_in_its_own_file(run, path):
+def test_the_token_of_all_scopes_is_rotated_in_the_other_file(run, path):
     run("list")
     first, admin = token_file.read_both(path)
     run("rotate", "--admin")

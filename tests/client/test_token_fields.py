@@ -112,7 +112,7 @@ def test_no_repr_of_an_entry_contains_its_previous_token():
     assert TOKEN not in repr(Entry("ada", ("run",), TOKEN).rotate(NOW, timedelta(days=1)))
 
 
-def test_a_rotation_ends_the_token_at_once_or_after_a_grace_period():
+def test_a_rotation_voids_the_token_at_once_or_after_a_grace_period():
     ada = Entry("ada", ("run",), TOKEN, TokenFields(NEW_YEAR, LIMITS))
     at_once = ada.rotate(NOW, timedelta())
     assert at_once.tokens == ((at_once.token, NEW_YEAR),)

@@ -157,7 +157,7 @@ def test_a_rotation_with_a_grace_period_does_not_disturb_a_client(running):
             np.testing.assert_array_equal(after.diff(X).array, np.ones(7))
 
 
-def test_a_rotation_ends_the_old_token(running):
+def test_a_rotation_voids_the_old_token(running):
     ada = running.make("ada")
     with running.connect(ada) as before:
         before.diff(X)
@@ -169,7 +169,7 @@ def test_a_rotation_ends_the_old_token(running):
             before.diff(X)
 
 
-def test_two_principals_have_limits_of_their_own(running):
+def test_two_principals_have_separate_limits(running):
     ada, bob = running.make("ada", max_arrays=2), running.make("bob", max_bytes=100)
     with running.connect(ada) as a, running.connect(ada) as other, running.connect(bob) as b:
         a.delete(*a.list(of_all_clients=True))
@@ -195,7 +195,7 @@ def test_two_principals_have_limits_of_their_own(running):
         a.delete(*mine, *a.list(of_all_clients=True))
 
 
-def test_usage_is_ones_own_or_with_the_scope_that_of_all(running, admin):
+def test_usage_is_of_the_caller_or_with_the_scope_of_all(running, admin):
     limits = {"max_bytes": 1 << 20, "max_arrays": 9, "max_file_bytes": 5, "weight": 2}
     cara, dora = running.make("cara", **limits), running.make("dora", "run")
     with running.connect(cara) as client, running.connect(dora) as other:

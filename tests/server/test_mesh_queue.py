@@ -100,7 +100,7 @@ def test_an_owner_of_weight_2_is_served_twice_as_often():
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=4))
-def test_of_owners_with_enough_waiters_each_is_served_its_weight_in_a_round(weights):
+def test_owners_with_enough_waiters_are_served_their_weights_in_a_round(weights):
     line: FairQueue[QueuedCall] = FairQueue()
     for owner, weight in enumerate(weights):
         for _ in range(3 * weight):

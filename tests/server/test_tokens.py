@@ -94,7 +94,7 @@ def test_no_token_and_a_wrong_one_are_distinguished(metadata):
     assert BOB.token not in caught.value.message
 
 
-def test_an_expired_token_is_refused_with_its_date_and_known_to_its_holder_alone():
+def test_an_expired_token_is_refused_with_its_date_to_its_holder_alone():
     ada = Entry.make("ada", ["run"], TokenFields(expires=datetime(2027, 1, 1, tzinfo=UTC)))
     tokens, now = Tokens([ada, BOB]), [datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()]
     gate = Gate(tokens, lambda: now[0])
@@ -117,7 +117,7 @@ def test_an_expired_token_is_refused_with_its_date_and_known_to_its_holder_alone
     assert gate.admit(EXECUTE, (("authorization", f"Bearer {BOB.token}"),)).name == "bob"
 
 
-def test_a_previous_token_is_valid_until_its_end():
+def test_a_previous_token_is_valid_before_its_expiry():
     now = datetime(2026, 11, 27, tzinfo=UTC)
     old = Entry.make("ada", ["run"])
     new = old.rotate(now, timedelta(hours=1))

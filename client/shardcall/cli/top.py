@@ -23,6 +23,7 @@ from shardcall_core.types.sizes import human
 from shardcall_core.types.usage import CallTotals, PrincipalUsage
 
 _MAX_ROWS = 12
+_WIDE = 110
 _MAX_CALLERS = 4  # on a terminal, where kernels take the other lines
 _STATE_LINES, _TABLE_LINES = 7, 4  # of the table of the state, and of another one without its rows
 
@@ -86,12 +87,12 @@ def _top(
         try:
             if once or as_json or not shown.is_terminal:
                 time.sleep(interval)
-                print_json(watch.entry()) if as_json else shown.print(watch.picture())
+                print_json(watch.entry()) if as_json else shown.print(watch.picture(columns=shown.width))
                 return
             with Live(Text("measuring …"), console=shown, auto_refresh=False, screen=True) as live:
                 while True:
                     time.sleep(interval)
-                    live.update(watch.picture(shown.height), refresh=True)
+                    live.update(watch.picture(shown.height, shown.width), refresh=True)
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
 
@@ -117,11 +118,12 @@ class LiveRates:
             "usage": usage,
         }
 
-    def picture(self, lines: int | None = None) -> Group | Text:
+    def picture(self, lines: int | None = None, columns: int = 80) -> Group | Text:
         """Returns the state and the rates for people; an error of the server, which may come back, as text.
 
         Args:
             lines: the height of the terminal, which the busiest kernels and callers fill; None for any.
+            columns: its width; the arrays of callers are shown from 110 on.
         """
         try:
             now, kernels, principals, _ = self._next()
@@ -139,7 +141,8 @@ class LiveRates:
         if not usage.is_partial:
             parts.append(_table("kernel", kernels, kernel_rows))
         if principals:
-            parts.append(_table("caller", principals, caller_rows, usage.by_principal))
+            held = usage.by_principal if columns >= _WIDE else None
+            parts.append(_table("caller", principals, caller_rows, held))
         return Group(*parts)
 
     def _next(self) -> tuple[Snapshot, dict[str, Rates], dict[str, Rates], float]:

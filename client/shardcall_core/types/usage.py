@@ -96,7 +96,7 @@ class RunningLoop:
 
 @dataclass(frozen=True)
 class PrincipalUsage:
-    """What one principal has and does, and its limits in the token file.
+    """The arrays, programs and calls of one principal, and its limits in the token file.
 
     Attributes:
         arrays: the number of its arrays on the mesh, in leases and with names.

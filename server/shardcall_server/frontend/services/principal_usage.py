@@ -1,4 +1,4 @@
-"""What each principal has and does on the server."""
+"""The arrays, programs and calls of each principal."""
 
 from __future__ import annotations
 
