@@ -237,7 +237,7 @@ class MemorySettings(BaseModel):
     )
 
 
-class FileSettings(BaseModel):
+class ArrayFileSettings(BaseModel):
     """Arrays in files of the server."""
 
     array_dir: str = Field(
@@ -312,7 +312,7 @@ GROUPS: tuple[type[BaseModel], ...] = (
     MeshSettings,
     CallSettings,
     MemorySettings,
-    FileSettings,
+    ArrayFileSettings,
     ProgramSettings,
     ObservabilitySettings,
 )

@@ -20,8 +20,8 @@ from shardcall_core.wire.token_file import is_token
 from shardcall_core.wire.variables import is_service_link
 from shardcall_server.setting_groups import (
     AccessSettings,
+    ArrayFileSettings,
     CallSettings,
-    FileSettings,
     MemorySettings,
     MeshSettings,
     NetworkSettings,
@@ -43,7 +43,7 @@ class Settings(
     BaseSettings,
     ObservabilitySettings,
     ProgramSettings,
-    FileSettings,
+    ArrayFileSettings,
     MemorySettings,
     CallSettings,
     MeshSettings,

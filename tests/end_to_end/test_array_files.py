@@ -124,7 +124,7 @@ def test_every_shape_is_loaded_as_it_was_saved(shape, filing):
 
 @rows("version", [(1, 0), (2, 0), (3, 0)])
 @rows("x", [X, np.asfortranarray(X), X.astype(">f8"), np.asfortranarray(X.astype(">c16") * 1j), X.astype(">i2")])
-def test_files_of_numpy_are_loaded_in_each_order_and_version(version, x, filing):
+def test_files_of_numpy_are_loaded_in_every_layout_and_version(version, x, filing):
     with (filing.folder / "a.npy").open("wb") as file:
         np.lib.format.write_array(file, x, version=version)
     loaded = filing.client.load("a.npy", mesh=GRID, spec=P("x", "y"))
@@ -210,7 +210,7 @@ def test_links_in_the_folder_are_not_followed(filing, tmp_path):
     assert os.listdir(outside) == ["a.npy"]
 
 
-def test_each_principal_has_files_of_its_own(filing):
+def test_principals_do_not_see_files_of_others(filing):
     filing.client.save(filing.client.put(X), "a.npy")
     with sc.connect(filing.running.address, token=token_of("guest")) as guest:
         assert guest.files() == []
@@ -307,7 +307,7 @@ def test_a_full_disk_leaves_the_file_before(filing):
     same(client.load("a.npy").get(), X)
 
 
-def test_a_save_that_the_caller_leaves_is_not_made(filing):
+def test_a_save_whose_caller_leaves_changes_nothing(filing):
     client = filing.client
     client.save(client.put(X), "a.npy")
     h = client.put(X * 2)

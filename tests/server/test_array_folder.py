@@ -33,6 +33,12 @@ def save(folder: ArrayFolder, name: str, data: bytes = DATA, owner: str = "ada")
         os.write(fd, data)
 
 
+def save_half(folder: ArrayFolder, name: str) -> None:
+    with folder.saving("ada", name, len(DATA)) as fd:
+        os.write(fd, b"half")
+        raise ZeroDivisionError
+
+
 def names(path: Path) -> list[str]:
     return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
 
@@ -57,9 +63,8 @@ def test_a_file_has_its_name_when_it_is_complete(folder, tmp_path):
 def test_an_error_leaves_the_file_before_and_no_new_folders(folder, tmp_path):
     save(folder, "a.npy")
     for name in ("a.npy", "new/folder/a.npy"):
-        with pytest.raises(ZeroDivisionError), folder.saving("ada", name, len(DATA)) as fd:
-            os.write(fd, b"half")
-            raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            save_half(folder, name)
     assert names(tmp_path) == ["ada", "ada/a.npy"]
     assert (tmp_path / "ada/a.npy").read_bytes() == DATA
 

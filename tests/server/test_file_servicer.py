@@ -27,5 +27,5 @@ def test_without_files_every_method_says_why(flags, says):
 
 def test_a_folder_that_cannot_be_used_is_refused_at_the_start(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match="array_dir.*cannot be used: Not a directory"):
+    with pytest.raises(SettingsError, match=r"array_dir.*cannot be used: Not a directory"):
         ArrayFolder(str(tmp_path / "file/arrays"), 1, 1)

@@ -16,7 +16,7 @@ from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.operand_reader import check_inline, put_inline
 from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
-from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, FileSource, OperandSource
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, FileOperand, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
@@ -156,7 +156,7 @@ class ArrayWriter:
                 return resident, plan
 
 
-def _message(command: link_pb2.PutArray, file: FileSource | None) -> link_pb2.FrontEndMessage:
+def _message(command: link_pb2.PutArray, file: FileOperand | None) -> link_pb2.FrontEndMessage:
     """Returns the command that puts an array on the mesh, from a file if it is in one."""
     if file is None:
         return link_pb2.FrontEndMessage(put_array=command)

@@ -21,7 +21,7 @@ INLINE_LINK_BYTES = 64 << 10
 """Operands or results of at most this many bytes in total are sent in the link's own messages."""
 
 
-class FileSource(NamedTuple):
+class FileOperand(NamedTuple):
     """An array in a file on disk, from which the worker reads it.
 
     Attributes:
@@ -50,7 +50,7 @@ class OperandSource(NamedTuple):
     type: ArrayType | None
     segment: kernel_service_pb2.SegmentRegion | None = None
     resident: ResidentArray | None = None
-    file: FileSource | None = None
+    file: FileOperand | None = None
 
 
 class CallBytes(NamedTuple):

@@ -13,7 +13,7 @@ from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, parts_of
 from shardcall_server.frontend.files.npy_header import header_of, read_header
-from shardcall_server.frontend.memory.call_buffers import FileSource, OperandSource
+from shardcall_server.frontend.memory.call_buffers import FileOperand, OperandSource
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.link.file_errors import file_error
 from shardcall_server.link.wire import encode_array_type
@@ -76,7 +76,7 @@ class FileServicer:
         with folder.opened(call.principal_name, request.name) as fd:
             header, file = read_header(fd), self._host_resources.open_file(fd)
         try:
-            location = FileSource(file, header.offset, header.is_column_major, header.is_big_endian)
+            location = FileOperand(file, header.offset, header.is_column_major, header.is_big_endian)
             source = OperandSource(header.type, file=location)
             resident, _ = await self._writer.put(call, request, source, lambda _: None)
         finally:
