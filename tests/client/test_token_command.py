@@ -85,7 +85,7 @@ def test_the_list_has_all_but_tokens(run, path):
     lines = run("list").splitlines()
     ended = entry(path, "ada").fields.previous.expires.isoformat().replace("+00:00", "Z")
     assert lines == [
-        f"{user} (token): run, arrays",
+        f"{user} (token): {', '.join(token_file.DEFAULT_SCOPES)}",
         f"ada (token): run, arrays; expires 2100-01-01T00:00:00Z; the token before is valid until {ended}; "
         f"{TEXTS.replace(' ', '; ')}",
         "bob (token): run; EXPIRED at 2026-01-01T00:00:00Z",

@@ -86,7 +86,7 @@ def add(
         str,
         typer.Option(
             metavar="SCOPES",
-            help="Its scopes, separated by commas: run, arrays, admin; host alone for `shardcall worker`.",
+            help="Its scopes, separated by commas: run, arrays, files, admin; host alone for `shardcall worker`.",
         ),
     ] = "run,arrays",
     expires: _Expires = "never",

@@ -22,7 +22,7 @@ from shardcall_core.wire.token_fields import FieldError, PreviousToken, TokenFie
 FILE_VARIABLE = "SHARDCALL_TOKEN_FILE"
 TOKEN_VARIABLE = "SHARDCALL_TOKEN"  # noqa: S105  # a variable's name
 SCOPES = ("run", "arrays", "files", "admin", "host")
-DEFAULT_SCOPES = ("run", "arrays")
+DEFAULT_SCOPES = ("run", "arrays", "files")
 
 _TOKEN_BYTES = 32
 _MAX_FILE_BYTES = 1 << 20
