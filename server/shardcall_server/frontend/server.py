@@ -227,7 +227,7 @@ class FrontEnd:
                 lambda: len(self._programs or ()),
                 self._known_answers.state,
                 self._telemetry.call_recorder.totals.snapshot,
-                execution.loops,
+                execution.progress,
             ),
         )
         server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(
