@@ -27,7 +27,10 @@ from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array
+from shardcall._src.display.progress import Progress
 from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.programs.pending_calls import PendingCall
+from shardcall._src.programs.progress_reader import ProgressReader
 from shardcall._src.programs.submitter import Submitter
 from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
@@ -116,6 +119,8 @@ class Client(KernelMethods[Result[Any]]):
         self._runner = CallRunner(transport, info.limits, shared_memory, self._call_stream)
         self._templates = Templates()
         self._sender = CallSender(transport, info.limits, info.epoch, self._call_stream)
+        self._progress = ProgressReader(transport, self._sender.pending)
+        self._progress.serve(transport.meters)
         self._here = self._sender.here
         is_recording = fuse and not synchronous and self._call_stream is not None
         longest_s = info.limits.max_call_seconds
@@ -794,6 +799,10 @@ class Client(KernelMethods[Result[Any]]):
         return usage.from_proto(
             self._transport.unary(self._transport.stubs.server.GetUsage, request, self._deadline(timeout))
         )
+
+    def _progress_of(self, call: object, timeout: float | None) -> Progress | None:
+        """Returns the progress of the call that makes an array; see `RemoteArray.progress`."""
+        return self._progress.of_call(call, self._deadline(timeout)) if isinstance(call, PendingCall) else None
 
     def profile(
         self, directory: str | os.PathLike[str], *, max_seconds: float = 0.0, timeout: float | None = DEFAULT_TIMEOUT_S

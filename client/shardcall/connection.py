@@ -70,8 +70,9 @@ def connect(
         shared_memory: pass large arrays through memory shared with a server on this host, if possible. Results are then
             in shared memory: a forked process and this one see each other's changes to them.
         call_stream: send small calls through one long-lived stream, if the server accepts one, instead of one RPC each.
-        progress: a function called with a `shardcall.Progress` of uploads, downloads and compilations; True for a bar
-            after a second, on a terminal or in a notebook; False for none.
+        progress: a function called with a `shardcall.Progress` of uploads, downloads, compilations and calls that a
+            thread waits for, up to ten times a second; True for a bar after a second, on a terminal or in a notebook;
+            False for none.
         retries: retry calls, up to four times and within their timeout, that the server refused temporarily or whose
             connection was lost before an answer, and once those that a restart of the mesh ended.
         synchronous: have `Client.submit` wait for each call, so that its errors are raised in its line.

@@ -49,7 +49,7 @@ def test_a_notebook_shows_a_bar_in_one_output_which_is_empty_afterwards(publishe
         meter.add(48 * 2**20)
         publisher.wait_for("waiting for the mesh")
         meter.compile()
-        publisher.wait_for("compile")
+        publisher.wait_for("compiling")
     last = publisher.wait_for("")
     while last["data"]["text/plain"]:
         last = publisher.outputs.get(timeout=60)

@@ -36,6 +36,7 @@ METHODS = {
     "DescribeKernel": "kernel",
     "GetServerInfo": "server_info",
     "GetUsage": "usage",
+    "GetProgress": "submit",  # whose results have a method `progress`
     "PutArray": "put",
     "GetArray": "get",
     "DescribeArray": "describe",

@@ -1,5 +1,7 @@
 """Plans of traced functions have a step for each call."""
 
+from html import unescape
+
 import numpy as np
 import pytest
 
@@ -60,8 +62,27 @@ def test_steps_are_printed_and_drawn(client):
     assert "result 0 of tanh: float64[64,16] P('x', None) on Mesh(x=4, y=2)" in str(plan.steps[1].visualize("result"))
     assert repr(plan.steps[1]).startswith("<PlanStep tanh of step 0 by gspmd: float64[64,16]")
     html = plan._repr_html_()
-    assert all(f"result 0 of {name}" in html for name in ("diff", "tanh"))
+    assert "result 0, step 0, step 1: float64[64,16] P('x', None) on Mesh(x=4, y=2)" in unescape(html)
+    assert html.count("<caption") <= 2  # of the operand, and of what has the layout of the result
     assert client.plan("negative", u).steps == ()
+
+
+def test_a_traced_function_shows_its_programs_and_their_hits(client):
+    def step(u, k: float = 0.5):
+        return np.tanh(u) * k
+
+    traced = client.jit(step)
+    assert "programs" in (html := traced._repr_html_())
+    assert "step(u, k: float = 0.5)" in html
+    u = client.put(np.ones((65, 16)), mesh=AXES, spec=("x", None))
+    for _ in range(3):
+        traced(u).get()
+    assert "<h4" not in traced._repr_html_()
+    plan = traced.plan(u)
+    html = traced._repr_html_()
+    assert "float64[65,16]" in html
+    assert ">3<" in html  # the second call, the third and the plan
+    assert plan.key_digest[:16] in html
 
 
 def test_long_plans_are_printed_in_part(client):

@@ -169,6 +169,8 @@ def _segments():
 def _headers():
     """Rows about a call's metadata: timeouts and ids of requests."""
     usage, plan = server_info_service_pb2.GetUsageRequest(), kernel_service_pb2.PlanRequest(call=call())
+    many = server_info_service_pb2.GetProgressRequest(request_ids=["a"] * 65)
+    yield Row("progress of 65 calls", "GetProgress", [many], "MALFORMED_REQUEST", "request_ids")
     for timeout in _TIMEOUTS:
         metadata = (("shardcall-timeout", timeout),)
         yield Row(f"timeout {timeout[:9]!r}", "Plan", [plan], "MALFORMED_REQUEST", "shardcall-timeout", metadata)

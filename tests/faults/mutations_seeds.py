@@ -134,4 +134,5 @@ def valid_requests(handle: bytes, lease_id: bytes) -> list[ValidRequest]:
         ValidRequest("OpenSegment", (segment_pb2.OpenSegmentRequest(size_bytes=1 << 21),)),
         ValidRequest("GetServerInfo", (info_pb2.GetServerInfoRequest(),)),
         ValidRequest("GetUsage", (info_pb2.GetUsageRequest(),)),
+        ValidRequest("GetProgress", (info_pb2.GetProgressRequest(request_ids=["a", "b"]),)),
     ]

@@ -51,6 +51,7 @@ REQUESTS = {
     "OpenSegment": segment_service_pb2.OpenSegmentRequest(size_bytes=1 << 21),
     "GetServerInfo": server_info_service_pb2.GetServerInfoRequest(),
     "GetUsage": server_info_service_pb2.GetUsageRequest(),
+    "GetProgress": server_info_service_pb2.GetProgressRequest(request_ids=["a"]),
     "StartProfile": profile_service_pb2.StartProfileRequest(),
     "StopProfile": profile_service_pb2.StopProfileRequest(),
 }

@@ -58,6 +58,21 @@ def test_connections_of_a_client_alternate_and_clients_are_independent():
     assert session.names[-3:] == ["a3", "a4", "a5"]
 
 
+def test_positions_are_those_in_which_compilations_begin():
+    session = SlowSession()
+    programs = cache(session)
+    begun = begin(programs, ["a", "b"], "ada", "1")
+    waiting = begin(programs, ["c", "d"], "ada", "1") | begin(programs, ["e", "f"], "ada", "2")
+    others = begin(programs, ["g"], "bob", "3")
+    assert [programs.compiler.position(future)[0] for future in (*begun.values(), *others.values())] == [0, 0, 0]
+    positions = {name: programs.compiler.position(future)[0] for name, future in waiting.items()}
+    assert positions == {"c": 1, "d": 3, "e": 0, "f": 2}
+    for name in begun:
+        session.finish(name)
+    assert programs.compiler.position(begun["a"])[0] == 0
+    assert programs.compiler.position(waiting["c"])[0] == 0
+
+
 def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins():
     session = SlowSession()
     programs = cache(session)

@@ -151,6 +151,30 @@ def test_connections_of_one_owner_alternate_within_its_grants():
     assert [f"{one.owner}{one.connection}" for one in served(line)] == ["a1", "b3", "a2", "b3", "a1", "a1"]
 
 
+@pytest.mark.parametrize("weights", [(1, 1, 1), (2, 1, 3), (3, 2, 1), (4, 4, 1)])
+def test_a_position_is_that_in_which_calls_are_served(weights):
+    line: FairQueue[QueuedCall] = FairQueue()
+    weight_of = dict(zip("abc", weights, strict=True))
+    names = ("a1", "a1", "b1", "a2", "b1", "c1", "b2", "a1", "c2", "c1")
+    waiting = [QueuedCall(*name, weight=weight_of[name[0]]) for name in names]
+    for one in waiting:
+        line.add(one)
+    line.take(waiting[0])
+    positions = {id(one): line.position(one) for one in waiting}
+    assert positions.pop(id(waiting[0])) == 0
+    assert [positions[id(one)] for one in served(line)] == [*range(1, len(names))]
+
+
+def test_the_queue_lists_the_calls_that_wait():
+    queue = make()
+    first, second, third = Caller("a").ask(queue), Caller("b").ask(queue), Caller("a").ask(queue)
+    assert [(call, position) for call, position, _ in queue.waiting()] == [(second, 1), (third, 2)]
+    first.grant.result(30).release()
+    second.grant.result(30).release()
+    third.grant.result(30).release()
+    assert not [position for _, position, _ in queue.waiting() if position]
+
+
 def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_they_came():
     line: FairQueue[QueuedCall] = FairQueue()
     waiting = [QueuedCall(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]

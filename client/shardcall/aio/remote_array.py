@@ -25,13 +25,16 @@ Running: TypeAlias = Coroutine[Any, Any, Result[_Item]]
 
 
 class AsyncRemoteArray(AsyncWrapper[RemoteArray], ArrayProperties):
-    """A `shardcall.RemoteArray` whose `get` and `delete` are awaited; ``async with`` deletes it at the block's end.
+    """A `shardcall.RemoteArray` whose `get`, `progress` and `delete` are awaited.
+
+    ``async with`` deletes it at the block's end.
 
     It has no operators, since they could not be awaited; `AsyncClient.submit` computes with it. Two objects of the same
     array are equal.
     """
 
     get = awaited(RemoteArray.get)
+    progress = awaited(RemoteArray.progress)
     delete = awaited(RemoteArray.delete)
 
     def __copy__(self) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,8 @@ from rich.console import Console
 
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.mesh import Mesh
+
+_PIPE_COLUMNS = 100_000
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -27,8 +30,9 @@ class _Console(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Returns a console, which has colour on a terminal only, and none if NO_COLOR is set."""
-    return _Console(highlight=False, stderr=stderr)
+    """Returns a console, which has colour on a terminal only, and none if NO_COLOR is set; elsewhere no line breaks."""
+    stream = sys.stderr if stderr else sys.stdout
+    return _Console(highlight=False, stderr=stderr, width=None if stream.isatty() else _PIPE_COLUMNS)
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from shardcall.v1 import mesh_pb2 as _mesh_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +19,34 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _CallPhase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CallPhaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallPhase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CALL_PHASE_UNSPECIFIED: _CallPhase.ValueType  # 0
+    """Not specified."""
+    CALL_PHASE_QUEUED: _CallPhase.ValueType  # 1
+    """It waits for other calls: for the mesh, or for the compiler."""
+    CALL_PHASE_COMPILING: _CallPhase.ValueType  # 2
+    """Its program is compiled."""
+    CALL_PHASE_RUNNING: _CallPhase.ValueType  # 3
+    """It is a loop that runs in slices and has ended one or more."""
+
+class CallPhase(_CallPhase, metaclass=_CallPhaseEnumTypeWrapper):
+    """What a call waits for or does."""
+
+CALL_PHASE_UNSPECIFIED: CallPhase.ValueType  # 0
+"""Not specified."""
+CALL_PHASE_QUEUED: CallPhase.ValueType  # 1
+"""It waits for other calls: for the mesh, or for the compiler."""
+CALL_PHASE_COMPILING: CallPhase.ValueType  # 2
+"""Its program is compiled."""
+CALL_PHASE_RUNNING: CallPhase.ValueType  # 3
+"""It is a loop that runs in slices and has ended one or more."""
+Global___CallPhase: _TypeAlias = CallPhase  # noqa: Y015
 
 @_typing.final
 class GetServerInfoRequest(_message.Message):
@@ -653,6 +682,100 @@ class RunningLoop(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunningLoop: _TypeAlias = RunningLoop  # noqa: Y015
+
+@_typing.final
+class GetProgressRequest(_message.Message):
+    """A request for the progress of calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The request ids of the calls."""
+
+    def __init__(
+        self,
+        *,
+        request_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_ids", b"request_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetProgressRequest: _TypeAlias = GetProgressRequest  # noqa: Y015
+
+@_typing.final
+class GetProgressResponse(_message.Message):
+    """The progress of calls."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def calls(self) -> _containers.RepeatedCompositeFieldContainer[Global___CallProgress]:
+        """Those of the calls that wait for a program or for the mesh, or run in slices;
+        others have not arrived, run in one launch or have ended.
+        """
+
+    def __init__(
+        self,
+        *,
+        calls: _abc.Iterable[Global___CallProgress] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetProgressResponse: _TypeAlias = GetProgressResponse  # noqa: Y015
+
+@_typing.final
+class CallProgress(_message.Message):
+    """The progress of one call."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    QUEUE_POSITION_FIELD_NUMBER: _builtins.int
+    ITERATIONS_FIELD_NUMBER: _builtins.int
+    ITERATIONS_LEFT_FIELD_NUMBER: _builtins.int
+    SECONDS_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """The request id."""
+    phase: Global___CallPhase.ValueType
+    """What it waits for or does."""
+    queue_position: _builtins.int
+    """Its position in the queue, 1 for the next; 0 if it is not queued. Calls that
+    arrive later may be served before it.
+    """
+    iterations: _builtins.int
+    """The iterations of the loop that have run."""
+    iterations_left: _builtins.int
+    """The iterations that are left at most."""
+    seconds: _builtins.float
+    """Seconds since the phase began."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        phase: Global___CallPhase.ValueType = ...,
+        queue_position: _builtins.int = ...,
+        iterations: _builtins.int = ...,
+        iterations_left: _builtins.int = ...,
+        seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations", b"iterations", "iterations_left", b"iterations_left", "phase", b"phase", "queue_position", b"queue_position", "request_id", b"request_id", "seconds", b"seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallProgress: _TypeAlias = CallProgress  # noqa: Y015
 
 @_typing.final
 class CallTotals(_message.Message):

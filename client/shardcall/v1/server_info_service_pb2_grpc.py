@@ -45,6 +45,11 @@ class ServerInfoServiceStub(object):
                 request_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageRequest.SerializeToString,
                 response_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageResponse.FromString,
                 _registered_method=True)
+        self.GetProgress = channel.unary_unary(
+                '/shardcall.v1.ServerInfoService/GetProgress',
+                request_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetProgressRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetProgressResponse.FromString,
+                _registered_method=True)
 
 
 class ServerInfoServiceServicer(object):
@@ -85,6 +90,25 @@ class ServerInfoServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetProgress(self, request, context):
+        """Returns the progress of calls of the caller's principal.
+
+        Preconditions: at most 64 request ids. A client SHOULD NOT call it more than
+        ten times a second.
+        Guarantees: calls of other principals are not among them; without
+        authentication all callers are one principal. The calls are neither delayed
+        nor changed.
+        Idempotent: yes.
+
+        Errors:
+        * INVALID_ARGUMENT: MALFORMED_REQUEST (too many ids).
+        * UNAVAILABLE: SERVER_DRAINING.
+        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServerInfoServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -97,6 +121,11 @@ def add_ServerInfoServiceServicer_to_server(servicer, server):
                     servicer.GetUsage,
                     request_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageRequest.FromString,
                     response_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetUsageResponse.SerializeToString,
+            ),
+            'GetProgress': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetProgress,
+                    request_deserializer=shardcall_dot_v1_dot_server__info__service__pb2.GetProgressRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_server__info__service__pb2.GetProgressResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -154,6 +183,33 @@ class ServerInfoService(object):
             '/shardcall.v1.ServerInfoService/GetUsage',
             shardcall_dot_v1_dot_server__info__service__pb2.GetUsageRequest.SerializeToString,
             shardcall_dot_v1_dot_server__info__service__pb2.GetUsageResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetProgress(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shardcall.v1.ServerInfoService/GetProgress',
+            shardcall_dot_v1_dot_server__info__service__pb2.GetProgressRequest.SerializeToString,
+            shardcall_dot_v1_dot_server__info__service__pb2.GetProgressResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,21 @@ class ServerInfoServiceStub:
     * UNAVAILABLE: SERVER_DRAINING.
     * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
     """
+    GetProgress: _grpc.UnaryUnaryMultiCallable[_server_info_service_pb2.GetProgressRequest, _server_info_service_pb2.GetProgressResponse]
+    """Returns the progress of calls of the caller's principal.
+
+    Preconditions: at most 64 request ids. A client SHOULD NOT call it more than
+    ten times a second.
+    Guarantees: calls of other principals are not among them; without
+    authentication all callers are one principal. The calls are neither delayed
+    nor changed.
+    Idempotent: yes.
+
+    Errors:
+    * INVALID_ARGUMENT: MALFORMED_REQUEST (too many ids).
+    * UNAVAILABLE: SERVER_DRAINING.
+    * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
+    """
 
 class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
     """Describes the server."""
@@ -80,6 +95,27 @@ class ServerInfoServiceServicer(metaclass=_abc_1.ABCMeta):
         Idempotent: yes.
 
         Errors:
+        * UNAVAILABLE: SERVER_DRAINING.
+        * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
+        """
+
+    @_abc_1.abstractmethod
+    def GetProgress(
+        self,
+        request: _server_info_service_pb2.GetProgressRequest,
+        context: _grpc.ServicerContext,
+    ) -> _server_info_service_pb2.GetProgressResponse:
+        """Returns the progress of calls of the caller's principal.
+
+        Preconditions: at most 64 request ids. A client SHOULD NOT call it more than
+        ten times a second.
+        Guarantees: calls of other principals are not among them; without
+        authentication all callers are one principal. The calls are neither delayed
+        nor changed.
+        Idempotent: yes.
+
+        Errors:
+        * INVALID_ARGUMENT: MALFORMED_REQUEST (too many ids).
         * UNAVAILABLE: SERVER_DRAINING.
         * DEADLINE_EXCEEDED: DEADLINE_EXCEEDED.
         """

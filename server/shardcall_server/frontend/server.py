@@ -241,7 +241,7 @@ class FrontEnd:
                 self._known_answers.state,
                 self._principal_usages(),
                 self._telemetry.call_recorder.totals.snapshot,
-                execution.loops,
+                execution.progress,
             ),
         )
         server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from shardcall._src.display.progress import Progress
 from shardcall._src.rpc.deadline import Deadline
 from shardcall_core.element_types import DType
 from shardcall_core.placements.placement import MeshPlacement
@@ -81,6 +82,9 @@ class Owner(Protocol):
 
     def delete(self, /, *arrays: Any, timeout: float | None) -> int:
         """Deletes arrays from the mesh."""
+
+    def _progress_of(self, call: object, timeout: float | None) -> Progress | None:
+        """Returns the progress of an unanswered call; None if it is answered."""
 
     def _copied(self, array: Any, /) -> None:
         """Counts a copy that NumPy requested; raises TypeError if they are not allowed."""

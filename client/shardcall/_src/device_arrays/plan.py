@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 from xml.etree.ElementTree import Element
 
 from shardcall._src.device_arrays.plan_steps import (
@@ -19,6 +20,7 @@ from shardcall_core.markup import page
 from shardcall_core.placements.placement import ArrayPlacement, placement_from_proto
 from shardcall_core.placements.resharding import Transfer
 from shardcall_core.types import mesh, specs
+from shardcall_core.types.blocks import block_grid
 from shardcall_core.types.errors import ProtocolError
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.sizes import human
@@ -128,16 +130,23 @@ class Plan(CallPlacements):
 
     def _repr_html_(self) -> str:
         """Returns the plan for a notebook, with the blocks of the first operands and results."""
-        titles = [f"operand {i}" for i, item in enumerate(self.operands) if item is not None]
-        titles = [*titles[:_MAX_DRAWN], *(f"result {i}" for i in range(len(self.results[:_MAX_DRAWN])))]
-        drawings = page.beside(*(drawn(self.visualize(title)) for title in titles))
-        parts = [page.facts(facts(self)), drawings]
+        parts = [page.facts(facts(self)), page.beside(*map(drawn, self._distinct_drawings()))]
         if self.steps:
-            every = [*numbered(self.steps)]
-            rows = [(number, str(step)) for number, step in every]
-            pictures = (drawn(step.visualize("result")) for _, step in every[:_MAX_DRAWN_STEPS])
-            parts += [page.listing(["step", "call"], rows), page.beside(*pictures)]
+            parts.append(page.listing(["step", "call"], [(number, str(step)) for number, step in numbered(self.steps)]))
         return page.page(f"{self.kernel} on {self.mesh.short}", *parts)
+
+    def _distinct_drawings(self) -> Iterator[Drawing]:
+        """Yields a drawing for each layout of the first operands, results and steps, with what has it."""
+        operands = [(f"operand {i}", item) for i, item in enumerate(self.operands) if item is not None]
+        results = [(f"result {i}", item) for i, item in enumerate(self.results)]
+        steps = [(f"step {number}", item) for number, step in numbered(self.steps) for item in step.results[:1]]
+        titles: dict[tuple[Any, ...], list[str]] = {}
+        for title, item in (*operands[:_MAX_DRAWN], *results[:_MAX_DRAWN], *steps[:_MAX_DRAWN_STEPS]):
+            titles.setdefault((item.type, item.spec, self._moved(title)), []).append(title)
+        for (array_type, spec, moved), alike in titles.items():
+            more = f" and {len(alike) - _MAX_DRAWN} more" if len(alike) > _MAX_DRAWN else ""
+            caption = f"{', '.join(alike[:_MAX_DRAWN])}{more}: {array_type} {spec} on {self.mesh.short}{moved}"
+            yield Drawing(caption, block_grid(array_type.shape, spec, self.mesh))
 
     def __str__(self) -> str:
         origin = describe_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)

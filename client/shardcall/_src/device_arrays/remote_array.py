@@ -22,6 +22,7 @@ from shardcall._src.device_arrays.shown_values import ShownValues
 from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
 from shardcall._src.device_arrays.write_locks import write_lock
 from shardcall._src.display.drawing import element
+from shardcall._src.display.progress import Progress
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall_core.functions.indexing import basic_index, is_basic
 from shardcall_core.markup import page
@@ -197,6 +198,26 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     @shortened
     def _settled(self, deadline: Deadline | None = None) -> MeshPlacement:
         return self._seen_version.settled(deadline)
+
+    def progress(self, *, timeout: float | None = 10.0) -> Progress | None:
+        """Returns the progress of the call that makes the array, or of the call that this one waits for.
+
+        It asks the server, in a round trip, at most ten times a second. Calls that were recorded are sent first.
+
+        Args:
+            timeout: seconds for the answer; None for the server's maximum.
+
+        Returns:
+            The progress; None once the call is answered, also with an error.
+
+        Raises:
+            ShardcallError: if the server cannot be asked.
+        """
+        pending = None if self._why_lost else self._seen_version.pending
+        if pending is None or pending.is_done:
+            return None
+        pending.begin()
+        return self._owner._progress_of(pending, timeout)
 
     def get(self, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:
         """Copies the values from the mesh, after the call of an array that `Client.submit` returned.

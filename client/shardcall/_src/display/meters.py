@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
 import time
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from shardcall._src.display.progress import Listener, Phase, Progress
 from shardcall._src.display.progress_bars import Bar, in_notebook, on_terminal
+from shardcall._src.display.watches import (
+    REPORT_INTERVAL_S,
+    GuardedListener,
+    Latest,
+    ReportingWatch,
+    ShownWatch,
+    Watch,
+    show_later,
+)
 from shardcall_core.types.errors import InvalidParameterError
 
 SHOW_AFTER_S = 1.0
-_INTERVAL_S = 0.1
+_LOOK_AFTER_S = 0.5
 # Smaller arrays move within the second anyway, and the timer that opens a bar costs a thread.
 _BAR_BYTES = 8 * 2**20
 
@@ -32,7 +41,7 @@ class Meter:
 
     def compile(self) -> None:
         """Begins the compilation, which has no bytes to count."""
-        self.begin("compile", 0)
+        self.begin("compiling", 0)
 
     def download(self, total_bytes: int) -> None:
         """Begins the download, if there is anything to move."""
@@ -66,7 +75,10 @@ SILENT = Meter()
 
 
 class Meters:
-    """Makes the meters of a client's calls.
+    """Makes the meters of a client's calls, and the watches of those that a thread waits for.
+
+    Attributes:
+        latest: returns the progress of a waiting call; None before the client can ask the server.
 
     Args:
         progress: a listener; True for a bar on a terminal or in a notebook; False for neither.
@@ -79,16 +91,40 @@ class Meters:
                 f"progress is {progress!r}; give a function of a shardcall.Progress, True for a bar or False",
                 field="progress",
             )
-        self._progress = progress
+        self._listener = GuardedListener(progress) if callable(progress) else None
+        self._is_shown = progress is True
         self._show_after_s = show_after_s
+        self.latest: Latest | None = None
 
     def start(self) -> Meter:
         """Returns the meter of a call that begins now."""
-        if callable(self._progress):
-            return _ReportingMeter(self._progress)
-        if self._progress and (on_terminal() or in_notebook()):
+        if self._listener is not None:
+            return _ReportingMeter(self._listener)
+        if self._is_shown and (on_terminal() or in_notebook()):
             return _ShownMeter(self._show_after_s)
         return SILENT
+
+    @property
+    def look_after_s(self) -> float:
+        """The seconds that a thread waits before it asks for a watch."""
+        return _LOOK_AFTER_S if self._listener is None else REPORT_INTERVAL_S
+
+    def watch(self, request_id: str = "", what: str = "") -> Watch | None:
+        """Returns the watch of a call that a thread has waited for as long as `look_after_s`; None if nobody looks.
+
+        Args:
+            request_id: the request id of the call; empty for one that waits for the calls that were submitted.
+            what: its function or kernel.
+        """
+        if (latest := self.latest) is None:
+            return None
+        if self._listener is not None:
+            return (
+                None if self._listener.is_silent else ReportingWatch(partial(latest, request_id, what), self._listener)
+            )
+        if self._is_shown and (on_terminal() or in_notebook()):
+            return ShownWatch(partial(latest, request_id, what), max(0.0, self._show_after_s - _LOOK_AFTER_S))
+        return None
 
 
 class _CountingMeter(Meter):
@@ -114,22 +150,17 @@ class _CountingMeter(Meter):
 
 
 class _ReportingMeter(_CountingMeter):
-    """Calls a listener up to ten times a second and at the end of each phase.
+    """Calls a listener up to ten times a second and at the end of each phase; maybe in a thread of gRPC."""
 
-    The listener may run in a thread of gRPC, where an error would fail the call as if the connection had failed. After
-    an error it is not called again, and the error is raised at the end of the call.
-    """
-
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: GuardedListener) -> None:
         super().__init__()
-        self._listener: Listener | None = listener
-        self._error: Exception | None = None
+        self._listener = listener
         self._next_at = 0.0
 
     def begin(self, phase: Phase, total_bytes: int) -> None:
         self._finish_phase()
         super().begin(phase, total_bytes)
-        self._next_at = self._began_at + _INTERVAL_S
+        self._next_at = self._began_at + REPORT_INTERVAL_S
 
     def add(self, count_bytes: int) -> None:
         self._done += count_bytes
@@ -137,26 +168,19 @@ class _ReportingMeter(_CountingMeter):
             self._finish_phase()
         elif time.monotonic() >= self._next_at:
             self._report()
-            self._next_at = time.monotonic() + _INTERVAL_S
+            self._next_at = time.monotonic() + REPORT_INTERVAL_S
 
     def close(self, *, done: bool) -> None:
         if done:
             self._finish_phase()
-            if self._error is not None:
-                raise self._error
 
     def _finish_phase(self) -> None:
         self._report()
         self._phase = None
 
     def _report(self) -> None:
-        progress = self.now()
-        if progress is None or self._listener is None:
-            return
-        try:
+        if (progress := self.now()) is not None:
             self._listener(progress)
-        except Exception as error:  # noqa: BLE001  # raised in `close`
-            self._error, self._listener = error, None
 
 
 class _ShownMeter(_CountingMeter):
@@ -172,13 +196,8 @@ class _ShownMeter(_CountingMeter):
     def begin(self, phase: Phase, total_bytes: int) -> None:
         super().begin(phase, total_bytes)
         self._moved_in_s = None
-        if self._timer is None and (phase == "compile" or total_bytes > _BAR_BYTES):
-            # A timer, since the caller's thread waits in gRPC.
-            delay_s = max(self._show_at - time.monotonic(), 0.0)
-            self._timer = threading.Timer(delay_s, self._bar.show)
-            self._timer.name, self._timer.daemon = "shardcall-progress", True
-            with contextlib.suppress(RuntimeError):  # no thread can be started: there is no bar
-                self._timer.start()
+        if self._timer is None and (phase == "compiling" or total_bytes > _BAR_BYTES):
+            self._timer = show_later(self._bar, max(self._show_at - time.monotonic(), 0.0))
 
     def add(self, count_bytes: int) -> None:
         super().add(count_bytes)

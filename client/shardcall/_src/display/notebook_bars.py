@@ -96,12 +96,19 @@ def notebook_shell() -> Any:
 
 def phase_label(call: Progress) -> str:
     """Returns the name of a phase, or what a complete upload waits for."""
-    return _WAITING if call.phase == "upload" and call.done_bytes >= call.total_bytes else call.phase
+    if call.phase == "upload" and call.done_bytes >= call.total_bytes:
+        return _WAITING
+    return f"{call.phase} {call.what}".rstrip()
 
 
 def amounts(call: Progress) -> str:
-    """Returns the bytes that were moved, their rate and the seconds of a phase."""
+    """Returns the bytes that were moved and their rate, the iterations or the position, and the seconds of a phase."""
     elapsed = f"{call.elapsed_s:.0f} s"
+    if call.iteration is not None:
+        of_all = f" of {call.iterations:,}" if call.iterations is not None else ""
+        return f"{call.iteration:,}{of_all} iterations, {elapsed}"
+    if call.queue_position is not None:
+        return f"position {call.queue_position:,}, {elapsed}"
     if not call.total_bytes:
         return elapsed
     per_s = human(call.done_bytes / call.elapsed_s) if call.elapsed_s else human(0)
@@ -118,5 +125,4 @@ def _bundle(calls: Iterable[Progress]) -> dict[str, str]:
 
 
 def _bar(call: Progress) -> Element:
-    share = call.done_bytes / call.total_bytes if call.total_bytes else None
-    return page.progress(phase_label(call), share, amounts(call))
+    return page.progress(phase_label(call), call.share, amounts(call))

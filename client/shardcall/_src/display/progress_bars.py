@@ -124,7 +124,7 @@ def _table(calls: Iterable[Progress]) -> Table:
     columns = (Column(no_wrap=True), Column(max_width=_BAR_COLUMNS), Column(no_wrap=True)) if shown else ()
     table = Table.grid(*columns, padding=(0, 1))
     for call in shown:
-        total = call.total_bytes or None
-        bar = ProgressBar(total=total, completed=call.done_bytes, pulse=total is None)
+        share = call.share
+        bar = ProgressBar(total=None if share is None else 1.0, completed=share or 0.0, pulse=share is None)
         table.add_row(phase_label(call), bar, amounts(call))
     return table

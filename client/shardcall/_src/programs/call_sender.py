@@ -43,7 +43,7 @@ class CallSender:
 
     def __init__(self, transport: Transport, limits: Limits, epoch: int, stream: CallStream | None) -> None:
         self.here = ServerIdentity(transport.address, epoch)
-        self.pending = PendingCalls()
+        self.pending = PendingCalls(transport.meters)
         self._stream = stream
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
         # The lease's thread must not refer to the client, or it would never be collected.

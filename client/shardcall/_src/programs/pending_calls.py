@@ -11,6 +11,8 @@ from typing import Any
 
 from shardcall._src.calls.result import placement_of
 from shardcall._src.device_arrays.call_sites import Line, line_of_caller
+from shardcall._src.display.meters import Meters
+from shardcall._src.display.watches import REPORT_INTERVAL_S
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.threads import check_not_exiting
@@ -35,7 +37,6 @@ from shardcall_core.wire.forks import MAX_FINISH_S, begin_anew_in_children
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256
 _MAX_ERRORS = 64
-_MAX_WAIT_S = 0.5  # a signal that arrives just before a wait does not interrupt it
 
 
 class PendingCall:
@@ -112,6 +113,22 @@ class PendingCall:
         """The reason of its error; None if it has not failed."""
         return None if self._error is None else self._error.reason
 
+    @property
+    def name(self) -> str:
+        """Its function or its kernel."""
+        return self._name
+
+    @property
+    def request_id(self) -> str:
+        """The request id of the call that it is, or is a part of; empty while it is not sent."""
+        streamed = self._streamed
+        return "" if streamed is None else streamed.request_id
+
+    @property
+    def depends_on(self) -> Sequence[PendingCall]:
+        """The calls that make its operands."""
+        return self._depends_on
+
     def depend_on(self, calls: Sequence[PendingCall]) -> None:
         """Marks calls that are sent together with this one, and before it, as those that it depends on."""
         self._depends_on = [*self._depends_on, *calls]
@@ -181,6 +198,7 @@ class PendingCall:
         deadline = deadline or Deadline(self._timeout_s + GRACE_S)
         waiting = _AnswerEvent()
         self._waiting.add(waiting)
+        meters, watch = self._calls.meters, None
         try:
             cancellation.watch(waiting)
             while not self.is_done:
@@ -191,9 +209,17 @@ class PendingCall:
                         "timeout=…",
                         field="timeout",
                     )
-                waiting.wait(min(deadline.remaining_s(), _MAX_WAIT_S))
+                limit_s = REPORT_INTERVAL_S if watch is not None else meters.look_after_s
+                if waiting.wait(min(deadline.remaining_s(), limit_s)):
+                    continue
+                if watch is None:
+                    watch = meters.watch(self.request_id, self._name)
+                if watch is not None:
+                    watch.look()
         finally:
             self._waiting.discard(waiting)
+            if watch is not None:
+                watch.close()
 
     def placement(self, index: int, deadline: Deadline | None) -> MeshPlacement:
         """Returns the placement of a result, after the answer; errors are those of `wait`."""
@@ -240,11 +266,16 @@ class PendingCall:
 class PendingCalls:
     """The calls that a client has submitted; safe to use from several threads at once.
 
+    Args:
+        meters: the progress of the client's calls.
+
     Attributes:
         losses: the number of calls that failed because the mesh had lost an array.
+        meters: as above.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, meters: Meters | None = None) -> None:
+        self.meters = meters or Meters(False)
         self._unanswered: dict[PendingCall, None] = {}
         self.begin_anew()
         begin_anew_in_children(self)
@@ -322,6 +353,20 @@ class PendingCalls:
                 call._error = call._answer = call._streamed = None
                 call._depends_on, call.first = (), 0
                 call.is_done = call.is_raised = False
+
+    def names(self, limit: int) -> dict[str, str]:
+        """Returns the request ids and names of the oldest unanswered calls.
+
+        Args:
+            limit: the maximum number of them.
+        """
+        names: dict[str, str] = {}
+        for call in list(self._unanswered):
+            if len(names) >= limit:
+                break
+            if request_id := call.request_id:
+                names.setdefault(request_id, call.name)
+        return names
 
     def is_used(self, handle: bytes) -> bool:
         """Returns True for an operand or a result of a call that was not answered yet."""

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, Protocol, SupportsIndex
 import numpy as np
 
 from shardcall._src.device_arrays.operands import as_operand
+from shardcall._src.device_arrays.plan import Plan, facts
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array, mark_lost
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.traced.comparison import ArgumentCopies, Comparison, compared
@@ -20,9 +21,10 @@ from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram
 from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
-from shardcall._src.traced.trace import Trace, TracingClient
+from shardcall._src.traced.trace import Input, Trace, TracingClient
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, FunctionTracer, StaticArgument, paths
 from shardcall._src.traced.writes import Arguments, check_targets, write
+from shardcall_core.markup import page
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
 from shardcall_core.types.pytrees import Structure, flatten
@@ -103,6 +105,8 @@ class TracedFunction:
         self._out_specs = as_specs(out_specs, "out_specs")
         self._tracing = FunctionTracer(client, active, function, exact=exact)
         self._programs: dict[Hashable, TracedProgram] = {}
+        self._hits: dict[Hashable, int] = {}
+        self._last_plans: tuple[Plan, ...] = ()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the function; its results are on the mesh.
@@ -245,6 +249,7 @@ class TracedFunction:
             except ShardcallError as error:
                 raise program.located(i, error) from None
             plans.append(program.with_lines(i, plan))
+        self._last_plans = tuple(plans)
         return plans[0] if len(plans) == 1 else tuple(plans)
 
     def traced_function(self) -> Callable[..., Any]:
@@ -269,6 +274,22 @@ class TracedFunction:
     def __repr__(self) -> str:
         return f"<TracedFunction {self._tracing.name}>"
 
+    def _repr_html_(self) -> str:
+        """Returns a display for a notebook: the signature, the programs with their hits, and the last plan."""
+        name, short = self._tracing.name, getattr(self._function, "__name__", "function")
+        programs = list(self._programs.items())
+        rows = [
+            (_types_of(program.inputs), _types_of(program.types), str(self._hits.get(key, 0)))
+            for key, program in programs
+        ]
+        parts = [page.facts({"signature": f"{short}{self._signature}", "programs": str(len(rows)) if rows else "none"})]
+        if rows:
+            parts.append(page.scrolled(page.listing(["arrays", "results", "hits"], rows)))
+        for i, plan in enumerate(self._last_plans):
+            label = "plan" if len(self._last_plans) == 1 else f"plan {i}"
+            parts += [page.text("h4", label), page.facts(facts(plan))]
+        return page.page(f"Traced function {name}", *parts)
+
     def _run(self, /, *args: Any, **kwargs: Any) -> Any:
         """Runs the program, and deletes no arguments."""
         leaves, objects, structure = self._leaves(args, kwargs)
@@ -290,12 +311,15 @@ class TracedFunction:
         key = references.state and (references.state, structure, is_body, arguments.key, *map(_leaf_key, leaves))
         program = self._programs.get(key)
         if program is not None and (operands := program.operands(leaves, objects)) is not None:
+            self._hits[key] = self._hits.get(key, 0) + 1
             return program, operands, None
         program, trace = self._tracing.program(leaves, structure, arguments, references, is_body=is_body)
         if key is not None:
             self._programs[key] = program
             while len(self._programs) > _MAX_PROGRAMS:
-                self._programs.pop(next(iter(self._programs)), None)
+                dropped = next(iter(self._programs))
+                self._programs.pop(dropped, None)
+                self._hits.pop(dropped, None)
         operands = program.operands(leaves, objects)
         assert operands is not None  # of the arguments that were traced
         return program, operands, trace
@@ -394,3 +418,7 @@ def _check_hashable(value: Any) -> None:
         raise TracingError(
             f"a static argument is {value!r}, which is not hashable; give a value that cannot change, such as a tuple"
         ) from None
+
+
+def _types_of(items: Sequence[Input | Array]) -> str:
+    return ", ".join(str(item if isinstance(item, Array) else item.array_type) for item in items)

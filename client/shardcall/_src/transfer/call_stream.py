@@ -57,6 +57,7 @@ class CallStream:
         self._transport = transport
         self._max_calls = limits.max_streamed_calls
         self._max_bytes = limits.max_streamed_bytes
+        self.meters = transport.meters
         self._max_slots = limits.max_prepared_calls
         self._inherited: list[object] = []
         self._closing = threading.Event()  # set by `close`

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import grpc
 
+from shardcall._src.display.meters import Meters
+from shardcall._src.display.watches import REPORT_INTERVAL_S
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.status import ItemStatus
@@ -17,15 +20,16 @@ from shardcall._src.transfer.stream_items import PreparedKey
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 from shardcall_core.types.errors import CallCancelledError, DeadlineExceededError, ShardcallError
 
-# A signal that arrives just before a wait does not interrupt it.
-_MAX_WAIT_S = 0.5
-
 
 class RequestStream(Protocol):
     """The stream of a call."""
 
     def cancel(self, call: StreamRequest, failure: grpc.RpcError | CallCancelledError) -> None:
         """Cancels a call that is not done, which then has this failure."""
+
+    @property
+    def meters(self) -> Meters:
+        """The progress of the client's calls."""
 
     def error(
         self, call: StreamRequest, failure: grpc.RpcError | CallCancelledError, deadline: Deadline
@@ -132,17 +136,36 @@ class StreamRequest:
         try:
             cancellation.watch(self)
             left_s = deadline.remaining_s() + GRACE_S
-            while not self._latch.acquire(timeout=min(left_s, _MAX_WAIT_S)):
-                left_s -= _MAX_WAIT_S
-                if self.done or left_s <= 0:  # `notify` may have been interrupted
-                    break
-            else:
+            # A signal that arrives just before a wait does not interrupt it, so that a wait is short.
+            if self._latch.acquire(timeout=min(left_s, self._stream.meters.look_after_s)) or self._wait_long(left_s):
                 self._latch.release()  # for other threads that wait
         except BaseException:
             self.cancel()
             raise
         if not self.done:
             self._stream.cancel(self, ItemStatus(grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded"))
+
+    def _wait_long(self, left_s: float) -> bool:
+        """Waits on, and shows the progress where somebody looks; returns False without an answer in time.
+
+        Args:
+            left_s: the time left before the first wait, in seconds.
+        """
+        meters = self._stream.meters
+        ends_at = time.monotonic() + left_s - meters.look_after_s
+        is_read = isinstance(self.item, call_stream_pb2.ReadArray)
+        watch = meters.watch("" if is_read else self.request_id, self.kernel)
+        limit_s = meters.look_after_s if watch is None else REPORT_INTERVAL_S
+        try:
+            while not self.done and (left_s := ends_at - time.monotonic()) > 0:  # `notify` may have been interrupted
+                if watch is not None:
+                    watch.look()
+                if self._latch.acquire(timeout=max(0.0, min(left_s, limit_s))):
+                    return True
+            return False
+        finally:
+            if watch is not None:
+                watch.close()
 
     def add_done_callback(self, callback: Callable[[StreamRequest], object]) -> None:
         """Calls a function with this call once it is done, in any thread; at once if it is.

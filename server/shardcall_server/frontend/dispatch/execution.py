@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 
-from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
+from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, format_spec
 from shardcall_core.types.blocks import device_label
 from shardcall_core.types.sizes import exact
+from shardcall_server.frontend.dispatch.call_progress import CallProgress
 from shardcall_server.frontend.dispatch.compiled_call import NO_TRANSFERS, CallTemplate, CompiledCall
 from shardcall_server.frontend.dispatch.loop_slices import LoopSlices
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
@@ -38,6 +38,9 @@ class Execution:
 
     Args:
         known_answers: the verdicts of the known-answer tests.
+
+    Attributes:
+        progress: the calls that wait or run in slices.
     """
 
     def __init__(
@@ -47,21 +50,7 @@ class Execution:
         self._queue = queue
         self._known_answers = known_answers
         self._settings = settings
-        self._loops: dict[LoopSlices, ServerCall] = {}  # threads share it: every use is one operation
-
-    def loops(self) -> list[server_info_service_pb2.RunningLoop]:
-        """Returns the loops that have run a slice and have not ended."""
-        now = time.monotonic()
-        return [
-            server_info_service_pb2.RunningLoop(
-                request_id=call.request_id,
-                caller=call.owner,
-                iterations=loop.ran,
-                iterations_left=loop.left,
-                seconds=now - loop.began,
-            )
-            for loop, call in self._loops.copy().items()
-        ]
+        self.progress = CallProgress(queue)
 
     async def prepare(
         self, call: ServerCall, template: CallTemplate, operands: Sequence[OperandSource]
@@ -121,13 +110,14 @@ class Execution:
             except SessionEndedError:
                 continue  # the call waits for the next mesh
             if isinstance(compiled, Future):
-                with call.phase("compile"):
+                compiler = mesh.programs.compiler
+                with call.phase("compile"), self.progress.compiling(call, compiler, compiled):
                     try:
                         entry = await call.wait(compiled, "compiling the kernel")
                     except SessionEndedError:
                         continue
                     finally:
-                        mesh.programs.compiler.leave(compiled)
+                        compiler.leave(compiled)
             else:
                 entry = compiled
             mesh.programs.alias(request, completed)
@@ -229,7 +219,7 @@ class Execution:
         session = compiled.mesh.session
         try:
             while (following := loop.after((await running.answer()).executed, self._queue.grants)) is not None:
-                self._loops[loop] = call
+                self.progress.add_loop(loop, call)
                 del command.operands[:]
                 command.slice.CopyFrom(following)
                 running = await self._start_slice(call, compiled, command, buffers)
@@ -238,7 +228,7 @@ class Execution:
             running.delete_when_done([result.array_id for result in command.results if result.array_id])
             raise
         finally:
-            self._loops.pop(loop, None)
+            self.progress.remove_loop(loop)
         if loop.is_resumed:  # a process without devices of the mesh does not know that it has ended
             loop.drop(session)
         return running

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -51,6 +52,8 @@ class _Waiter:
     """A waiting call.
 
     Attributes:
+        call: the call.
+        began: the start of its wait, on the monotonic clock.
         owner: the client that it belongs to.
         connection: the connection by which it came.
         deadline: its deadline, on the monotonic clock.
@@ -64,6 +67,8 @@ class _Waiter:
     """
 
     __slots__ = (
+        "began",
+        "call",
         "connection",
         "deadline",
         "decided",
@@ -77,6 +82,8 @@ class _Waiter:
     )
 
     def __init__(self, call: ServerCall, device_bytes: int, share: float, slow_owner: str) -> None:
+        self.call = call
+        self.began = time.monotonic()
         self.share = share
         self.slow_owner = slow_owner
         self.owner = call.owner
@@ -138,7 +145,9 @@ class MeshQueue:
         self.budget = budget
         self._line: FairQueue[_Waiter] = FairQueue()
         self._slow: Counter[str] = Counter()
-        self._lock = lock("the lock of the queue for the mesh")  # guards the queue, the grants and the budget
+        # Guards the queue, the grants and the budget.
+        self._lock = lock("the lock of the queue for the mesh")
+        self._waiters: dict[ServerCall, _Waiter] = {}  # every use is one operation
         self.launched = 0.0
         self.grants = 0
 
@@ -146,6 +155,12 @@ class MeshQueue:
     def queued(self) -> int:
         """Number of waiting calls."""
         return len(self._line)
+
+    def waiting(self) -> list[tuple[ServerCall, int, float]]:
+        """Returns the calls that wait, their positions, 1 for the next, and the times at which they began to."""
+        waiters = self._waiters.copy()
+        with self._lock:
+            return [(call, self._line.position(waiter), waiter.began) for call, waiter in waiters.items()]
 
     def check(self, device_bytes: int) -> None:
         """Refuses a call that the devices could never execute, before memory is allocated for it.
@@ -189,12 +204,15 @@ class MeshQueue:
             decided = self._advance()  # those before it may wait for their clients' slow calls alone
         for other in decided:
             other.decided.set_result(None)
+        self._waiters[call] = waiter
         with call.phase("queue"):
             try:
                 await call.wait(waiter.decided, "waiting for the mesh")
             except BaseException:
                 self._leave(waiter)
                 raise
+            finally:
+                self._waiters.pop(call, None)
         if waiter.grant is None:
             assert waiter.refusal is not None
             raise waiter.refusal

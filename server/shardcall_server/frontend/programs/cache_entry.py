@@ -15,6 +15,8 @@ from shardcall_worker.v1 import link_pb2
 
 HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
 _MAX_DIFFERENCES = 3  # that an explanation names
+_GRAPH = "parameters.graph"
+_MAX_SHOWN = 80  # characters of a value in it
 
 
 @dataclass(eq=False)
@@ -121,7 +123,7 @@ def explain_miss(program: CachedProgram, cached: Iterable[CachedProgram]) -> ker
     if nearest is None:
         explanation = f"no program of kernel {program.kernel} was cached for this client"
     else:
-        named = (f"{label}: {ours} here, {theirs} there" for label, ours, theirs in nearest[:_MAX_DIFFERENCES])
+        named = (_in_words(*difference) for difference in nearest[:_MAX_DIFFERENCES])
         more = f"; and {len(nearest) - _MAX_DIFFERENCES} more" if len(nearest) > _MAX_DIFFERENCES else ""
         explanation = f"the nearest cached program differs in {'; '.join(named)}{more}"
     return kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation=explanation)
@@ -133,3 +135,12 @@ def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[tuple[str
         for label in dict.fromkeys([*ours, *theirs])
         if ours.get(label) != theirs.get(label)
     ]
+
+
+def _in_words(label: str, ours: str, theirs: str) -> str:
+    """Returns a difference; of values that are long or messages, only that they differ."""
+    if label == _GRAPH:
+        return f"{label}: other calls of kernels"
+    if any(len(value) > _MAX_SHOWN or value.startswith(("{", "[{")) for value in (ours, theirs)):
+        return f"{label}: another one here than there"
+    return f"{label}: {ours} here, {theirs} there"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from typing import Generic, Protocol, TypeVar
 
+from shardcall_server.frontend.rpc.fair_queue import served_before
+
 MAX_PER_OWNER = 3
 """The maximum number of programs that the mesh compiles for one client; it has a thread more."""
 
@@ -56,6 +58,14 @@ class CompilationQueue(Generic[W]):
             return False
         self._take(compilation)
         return True
+
+    def position(self, compilation: W) -> int:
+        """Returns the position of a compilation among those of its client, 1 for the next; 0 if it has begun."""
+        connections = self._waiting.get(compilation.owner)
+        if connections is None or compilation not in (entries := connections.get(compilation.connection, ())):
+            return 0
+        lengths = ((name, len(others)) for name, others in connections.items())
+        return served_before(lengths, compilation.connection, list(entries).index(compilation)) + 1
 
     def finish(self, compilation: W) -> W | None:
         """Ends a compilation that had begun; returns one that begins now."""

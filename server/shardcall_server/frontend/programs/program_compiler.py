@@ -43,6 +43,7 @@ class Compilation:
         untried: the candidates that remain if the present one is refused.
         refusals: the candidates that were refused, and the reasons.
         began_s: its start on the monotonic clock.
+        sent_s: the time of its first command, likewise; 0 while it waits for others.
     """
 
     command: link_pb2.Prepare
@@ -59,6 +60,7 @@ class Compilation:
     untried: list[str] = field(default_factory=list)
     refusals: list[tuple[str, CallError]] = field(default_factory=list)
     began_s: float = field(default_factory=time.monotonic)
+    sent_s: float = 0.0
 
     def start_with(self, candidates: link_pb2.Candidates, strategy: str) -> None:
         """Compiles one of several candidates."""
@@ -152,6 +154,18 @@ class ProgramCompiler:
             self._follow(compilation)
         return compilation.future
 
+    def position(self, future: Future[CacheEntry]) -> tuple[int, float]:
+        """Returns the position of a compilation in the queue, 0 if it has begun, and the time of its last step.
+
+        Args:
+            future: its result.
+        """
+        with self.session.launch_lock:
+            for compilation in self._compilations:
+                if compilation.future is future:
+                    return self._queue.position(compilation), compilation.sent_s or compilation.began_s
+        return 0, time.monotonic()
+
     def leave(self, future: Future[CacheEntry]) -> None:
         """Ends the wait of a caller.
 
@@ -212,6 +226,7 @@ class ProgramCompiler:
     def _send_first(self, compilation: Compilation) -> None:
         check_held(self.session.launch_lock)
         self._send(compilation)
+        compilation.sent_s = time.monotonic()
         compilation.future.add_done_callback(lambda _: self._on_done(compilation))
 
     def _on_done(self, ended: Compilation) -> None:

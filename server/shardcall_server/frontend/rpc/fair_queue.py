@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -68,6 +68,27 @@ class FairQueue(Generic[W]):
         insort(connections.setdefault(waiter.connection, []), entry)
         self._counts[waiter.owner] = self.count(waiter.owner) + 1
 
+    def position(self, waiter: W) -> int:
+        """Returns the position of a waiter, 1 for the next; 0 if it is not in the queue."""
+        entry = self._entries.get(id(waiter))
+        if entry is None:
+            return 0
+        connections = self._owners[waiter.owner]
+        index = bisect_left(connections[waiter.connection], entry)
+        lengths = ((name, len(entries)) for name, entries in connections.items())
+        index = served_before(lengths, waiter.connection, index)
+        weights = {owner: self._weight(owner) for owner in self._owners}
+        before, rounds = index, (index + self._served[waiter.owner]) // weights[waiter.owner] + 1
+        for owner in self._owners:
+            if owner == waiter.owner:
+                rounds -= 1  # those behind it are served later in a round
+            else:
+                before += min(self._counts[owner], max(0, rounds * weights[owner] - self._served[owner]))
+        return before + 1
+
+    def _weight(self, owner: str) -> int:
+        return next(iter(self._owners[owner].values()))[0].waiter.weight
+
     def peek(self, is_admitted: Callable[[W], bool] = lambda _: True) -> W | None:
         """Returns the next waiter without removing it; None if there is none.
 
@@ -118,3 +139,20 @@ class FairQueue(Generic[W]):
         if not connections:
             del self._owners[waiter.owner], self._counts[waiter.owner], self._served[waiter.owner]
         return True
+
+
+def served_before(lengths: Iterable[tuple[str, int]], name: str, index: int) -> int:
+    """Returns the number of entries that are served before one, where several lists are served round-robin.
+
+    Args:
+        lengths: the name and the length of each list, the next to be served first.
+        name: the list of the entry.
+        index: its index in that list.
+    """
+    before, rounds = index, index + 1
+    for other, length in lengths:
+        if other == name:
+            rounds = index
+        else:
+            before += min(length, rounds)
+    return before

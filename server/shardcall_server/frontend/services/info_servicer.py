@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import MAX_RANK
 from shardcall_server.frontend.access.principals import Scope
+from shardcall_server.frontend.dispatch.call_progress import CallProgress
 from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
@@ -21,6 +23,7 @@ from shardcall_server.frontend.services.principal_usage import PrincipalUsages
 from shardcall_server.link.wire import encode_mesh
 from shardcall_server.settings import Settings
 
+_MAX_REQUEST_IDS = 64
 _MIN_SEGMENT_BYTES = 256 << 10
 
 
@@ -33,7 +36,7 @@ class InfoSources:
         known_answers: returns the results of the known-answer tests.
         principals: what each principal has and does.
         totals: returns the calls by kernel, and by principal.
-        loops: returns the loops that run in slices.
+        progress: the calls that wait or run in slices.
     """
 
     host_resources: HostResources
@@ -43,7 +46,7 @@ class InfoSources:
     known_answers: Callable[[], server_info_service_pb2.KnownAnswers]
     principals: PrincipalUsages
     totals: Callable[[], tuple[Totals, Totals]]
-    loops: Callable[[], list[server_info_service_pb2.RunningLoop]]
+    progress: CallProgress
 
 
 class ServerInfoServicer:
@@ -100,8 +103,21 @@ class ServerInfoServicer:
             kernels=_encode_totals(by_kernel),
             principals=_encode_totals({name: total for name, total in by_principal.items() if name}),
             by_principal=self._sources.principals.of_all(),
-            loops=self._sources.loops(),
+            loops=self._sources.progress.loops(),
         )
+
+    def GetProgress(  # noqa: N802
+        self, request: server_info_service_pb2.GetProgressRequest, call: ServerCall
+    ) -> server_info_service_pb2.GetProgressResponse:
+        """Returns the progress of calls of the caller's principal."""
+        if len(request.request_ids) > _MAX_REQUEST_IDS:
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"there are {len(request.request_ids)} request ids; send at most {_MAX_REQUEST_IDS}",
+                field="request_ids",
+            )
+        calls = self._sources.progress.of_principal(call.principal_name, frozenset(request.request_ids))
+        return server_info_service_pb2.GetProgressResponse(calls=calls)
 
     def GetServerInfo(  # noqa: N802
         self, request: server_info_service_pb2.GetServerInfoRequest, call: ServerCall

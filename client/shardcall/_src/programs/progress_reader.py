@@ -1,0 +1,171 @@
+"""Reads the progress of this client's calls from the server, while somebody looks."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from dataclasses import replace
+
+from shardcall._src.display.meters import Meters
+from shardcall._src.display.progress import Phase, Progress
+from shardcall._src.display.watches import REPORT_INTERVAL_S
+from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
+from shardcall._src.rpc import cancellation
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall.v1 import server_info_service_pb2
+from shardcall_core.locks import lock
+from shardcall_core.types.errors import ShardcallError
+from shardcall_core.wire.forks import begin_anew_in_children
+
+MAX_CALLS = 64
+"""The maximum number of calls of one request."""
+
+_TIMEOUT_S = 0.5  # of a look, which a thread takes that waits for a call
+_ENDLESS = 1 << 62  # the number of iterations of a loop that ends by its condition
+_PHASES: Mapping[int, Phase] = {
+    server_info_service_pb2.CALL_PHASE_QUEUED: "queued",
+    server_info_service_pb2.CALL_PHASE_COMPILING: "compiling",
+    server_info_service_pb2.CALL_PHASE_RUNNING: "running",
+}
+
+
+class ProgressReader:
+    """Asks the server for the progress of calls, at most ten times a second; safe to use from several threads at once.
+
+    A call that the server lists neither as waiting nor as a loop runs in one launch, or is about to arrive.
+
+    Args:
+        transport: the connection to the server.
+        pending: the calls of the client.
+        clock: returns the time, in seconds.
+        pause: waits for some seconds.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        pending: PendingCalls,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] = cancellation.pause,
+    ) -> None:
+        self._transport = transport
+        self._pending = pending
+        self._clock = clock
+        self._pause = pause
+        self.begin_anew()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Resets the object in a forked child."""
+        self._lock = lock("the lock of the progress")  # held by the thread that asks; others take the last answer
+        self._listed: Mapping[str, Progress] = {}
+        self._asked: frozenset[str] = frozenset()
+        self._seen_at: dict[str, float] = {}
+        self._asked_at = float("-inf")
+
+    def serve(self, meters: Meters) -> None:
+        """Makes watches ask this object while it exists."""
+        reference = weakref.ref(self)
+
+        def latest(request_id: str, what: str) -> Progress | None:
+            reader = reference()
+            # In a context of its own: the `Cancellation` of the wait would keep the RPCs of all looks.
+            return None if reader is None else Context().run(reader.of_wait, request_id, what)
+
+        meters.latest = latest
+
+    def of_wait(self, request_id: str, what: str) -> Progress | None:
+        """Returns the progress of a call that a thread waits for, or else of the oldest one that was submitted.
+
+        Args:
+            request_id: its request id; empty for a wait for submitted calls.
+            what: its function or kernel.
+        """
+        names = {request_id: what} if request_id else {}
+        names.update(self._pending.names(MAX_CALLS - 1))
+        try:
+            self._read(names, Deadline(_TIMEOUT_S))
+        except ShardcallError:  # the wait goes on, and the call has an error of its own
+            return None
+        return self._first(names)
+
+    def of_call(self, call: PendingCall, deadline: Deadline) -> Progress | None:
+        """Returns the progress of a submitted call, or of the one that it waits for; None if it is answered.
+
+        Args:
+            call: the call.
+            deadline: the end of the wait for the server.
+
+        Raises:
+            ShardcallError: if the server cannot be asked.
+        """
+        names = _names_up_to(call)
+        self._read(names, deadline)
+        return None if call.is_done else self._first(names)
+
+    def _first(self, names: Mapping[str, str]) -> Progress | None:
+        """Returns the progress of the first call that the server has listed, else of the first one."""
+        for request_id, what in names.items():
+            if (listed := self._listed.get(request_id)) is not None:
+                return replace(listed, what=what)
+        for request_id, what in names.items():
+            began = self._seen_at.get(request_id, self._asked_at)
+            return Progress("running", elapsed_s=max(0.0, self._clock() - began), what=what)
+        return None
+
+    def _read(self, names: Mapping[str, str], deadline: Deadline) -> None:
+        """Asks for calls, unless the last answer is of this moment; waits for that to pass if it lacks them."""
+        if not names or not self._lock.acquire(blocking=False):
+            return
+        try:
+            left_s = self._asked_at + REPORT_INTERVAL_S - self._clock()
+            if left_s > 0:
+                if self._asked.issuperset(names):
+                    return
+                self._pause(left_s)
+            self._ask([*names][:MAX_CALLS], deadline)
+        finally:
+            self._lock.release()
+
+    def _ask(self, request_ids: Sequence[str], deadline: Deadline) -> None:
+        self._asked_at = now = self._clock()
+        self._asked = frozenset(request_ids)
+        self._seen_at = {name: self._seen_at.get(name, now) for name in request_ids}
+        self._listed = {}
+        request = server_info_service_pb2.GetProgressRequest(request_ids=request_ids)
+        method = self._transport.stubs.server.GetProgress
+        response = self._transport.unary(method, request, deadline, retryable=False)
+        self._listed = {item.request_id: _from_proto(item) for item in response.calls}
+
+
+def _names_up_to(call: PendingCall) -> dict[str, str]:
+    """Returns the request ids and names of unanswered calls that a call waits for, those that it needs first."""
+    names, calls = dict[str, str](), [call]
+    seen = {id(call)}
+    for item in calls:  # which grows
+        if item.is_done or len(calls) > MAX_CALLS:
+            continue
+        for other in item.depends_on:
+            if id(other) not in seen and not other.is_done:
+                seen.add(id(other))
+                calls.append(other)
+    for item in reversed(calls):
+        if item.request_id:
+            names.setdefault(item.request_id, item.name)
+    return dict([*names.items()][-MAX_CALLS:])
+
+
+def _from_proto(message: server_info_service_pb2.CallProgress) -> Progress:
+    phase = _PHASES.get(message.phase, "running")
+    total = message.iterations + message.iterations_left
+    is_loop = message.phase == server_info_service_pb2.CALL_PHASE_RUNNING
+    return Progress(
+        phase,
+        elapsed_s=message.seconds,
+        queue_position=message.queue_position or None,
+        iteration=message.iterations if is_loop else None,
+        iterations=total if is_loop and total < _ENDLESS else None,
+    )

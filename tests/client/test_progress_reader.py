@@ -1,0 +1,170 @@
+"""The progress of calls, with a server that answers at once and a clock of the test's own."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from shardcall._src.display.meters import Meters
+from shardcall._src.display.progress import Progress
+from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
+from shardcall._src.programs.progress_reader import MAX_CALLS, ProgressReader
+from shardcall._src.rpc.deadline import Deadline
+from shardcall.v1 import server_info_service_pb2 as info
+from shardcall_core.types.errors import ServerUnavailableError
+
+RUNNING = info.CALL_PHASE_RUNNING
+
+
+class Server:
+    """What the reader asks; `calls` are those that it lists, `asked` the request ids of each request."""
+
+    def __init__(self):
+        self.calls, self.asked, self.error = [], [], None
+        self.now = 100.0
+        self.stubs = SimpleNamespace(server=SimpleNamespace(GetProgress=None))
+
+    def unary(self, method, request, deadline, *, retryable):
+        assert not retryable
+        self.asked.append(list(request.request_ids))
+        if self.error is not None:
+            raise self.error
+        listed = [call for call in self.calls if call.request_id in request.request_ids]
+        return info.GetProgressResponse(calls=listed)
+
+    def pause(self, seconds):
+        self.now += seconds
+
+
+class Submitted:
+    """Calls that were submitted: each has its name as its request id."""
+
+    def __init__(self):
+        self.pending = PendingCalls()
+
+    def add(self, name, *depends_on):
+        call = PendingCall(self.pending, name, (), 60.0)
+        self.pending.send([call], lambda sending: sending(Streamed(name)), [], depends_on)
+        return call
+
+
+class Streamed:
+    def __init__(self, request_id):
+        self.request_id = request_id
+
+    def add_done_callback(self, callback):
+        pass
+
+    def cancel(self):
+        pass
+
+
+@pytest.fixture
+def server():
+    return Server()
+
+
+@pytest.fixture
+def submitted():
+    return Submitted()
+
+
+@pytest.fixture
+def reader(server, submitted):
+    return ProgressReader(server, submitted.pending, lambda: server.now, server.pause)
+
+
+def test_a_loop_is_shown_with_its_iterations(server, reader, submitted):
+    loop = submitted.add("step")
+    server.calls = [info.CallProgress(request_id="step", phase=RUNNING, iterations=3, iterations_left=7, seconds=2)]
+    progress = reader.of_call(loop, Deadline(10))
+    assert progress == Progress("running", elapsed_s=2, iteration=3, iterations=10, what="step")
+    assert progress.share == 0.3
+    server.now += 1
+    server.calls = [info.CallProgress(request_id="step", phase=RUNNING, iterations=3, iterations_left=2**62)]
+    progress = reader.of_call(loop, Deadline(10))
+    assert (progress.iteration, progress.iterations, progress.share) == (3, None, None)
+
+
+def test_what_waits_is_shown_with_its_position(server, reader, submitted):
+    call = submitted.add("matmul")
+    server.calls = [info.CallProgress(request_id="matmul", phase=info.CALL_PHASE_QUEUED, queue_position=4, seconds=1)]
+    assert reader.of_call(call, Deadline(10)) == Progress("queued", elapsed_s=1, queue_position=4, what="matmul")
+    server.now += 1
+    server.calls = [info.CallProgress(request_id="matmul", phase=info.CALL_PHASE_COMPILING, seconds=2)]
+    assert reader.of_call(call, Deadline(10)) == Progress("compiling", elapsed_s=2, what="matmul")
+
+
+def test_a_call_that_waits_for_another_shows_that_one(server, reader, submitted):
+    loop = submitted.add("loop")
+    between = submitted.add("between", loop)
+    last = submitted.add("last", between)
+    submitted.add("other")
+    server.calls = [info.CallProgress(request_id="loop", phase=RUNNING, iterations=1, iterations_left=1)]
+    assert reader.of_call(last, Deadline(10)).what == "loop"
+    assert server.asked == [["loop", "between", "last"]]
+
+
+def test_a_call_that_is_not_listed_runs_in_one_launch(server, reader, submitted):
+    call = submitted.add("diff")
+    assert reader.of_call(call, Deadline(10)) == Progress("running", what="diff")
+    server.now += 3
+    assert reader.of_call(call, Deadline(10)) == Progress("running", elapsed_s=3, what="diff")
+    call.is_done = True
+    server.now += 3
+    assert reader.of_call(call, Deadline(10)) is None
+
+
+def test_the_server_is_asked_ten_times_a_second_at_most(server, reader, submitted):
+    first, second = submitted.add("first"), submitted.add("second")
+    for _ in range(20):
+        reader.of_call(first, Deadline(10))
+    assert len(server.asked) == 1
+    began = server.now
+    for _ in range(10):
+        reader.of_call(second, Deadline(10))  # pauses, as the last answer lacks the call
+        reader.of_call(first, Deadline(10))
+    assert len(server.asked) == 21
+    assert server.now - began == pytest.approx(2.0)
+
+
+def test_a_wait_shows_its_own_call_or_the_oldest(server, reader, submitted):
+    assert reader.of_wait("", "") is None
+    assert server.asked == []  # with no call there is nothing to ask
+    for i in range(100):
+        submitted.add(f"call{i}")
+    assert reader.of_wait("mine", "diff").what == "diff"
+    assert len(server.asked[0]) == MAX_CALLS
+    server.now += 1
+    server.calls = [info.CallProgress(request_id="call1", phase=RUNNING, iterations=1)]
+    assert reader.of_wait("", "").what == "call1"
+
+
+def test_a_server_that_cannot_answer_ends_no_wait(server, reader, submitted):
+    call = submitted.add("diff")
+    server.error = ServerUnavailableError("it is away")
+    assert reader.of_wait("", "") is None
+    server.now += 1
+    with pytest.raises(ServerUnavailableError):
+        reader.of_call(call, Deadline(10))
+
+
+def test_nothing_is_asked_where_nobody_looks(server, reader, submitted):
+    submitted.add("diff")
+    meters = Meters(False)
+    reader.serve(meters)
+    assert meters.watch("diff", "diff") is None
+    assert server.asked == []
+
+
+def test_a_watch_reports_while_the_reader_exists(server, submitted):
+    reports = []
+    meters = Meters(reports.append)
+    reader = ProgressReader(server, submitted.pending, lambda: server.now, server.pause)
+    reader.serve(meters)
+    watch = meters.watch("mine", "diff")
+    watch.look()
+    assert [(one.phase, one.what) for one in reports] == [("running", "diff")]
+    del reader
+    watch.look()
+    watch.close()
+    assert len(reports) == 1
