@@ -62,7 +62,13 @@ def say(text: str) -> None:
 def output(*command: str | Path, cwd: Path = ROOT) -> str:
     """Returns the output of a command; if it fails, ends this program with its output."""
     ended = subprocess.run(
-        command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if ended.returncode:
         sys.exit(f"{' '.join(map(str, command))}\nended with status {ended.returncode}:\n{ended.stdout}")
@@ -96,7 +102,9 @@ def refuse_released(version: str) -> None:
         return
     tagged, present = (output("git", "rev-parse", f"{name}^{{commit}}") for name in (tag, "HEAD"))
     if tagged != present:
-        sys.exit(f"version {version} is released: the tag {tag} is at another commit; raise client/shardcall/_version.py")
+        sys.exit(
+            f"version {version} is released: the tag {tag} is at another commit; raise client/shardcall/_version.py"
+        )
 
 
 def try_wheel(wheel: Path, lock: str, extra: str, code: str, version: str) -> None:
