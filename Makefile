@@ -26,14 +26,15 @@ full := --full --timeout 3600
 # .venv has three, each for what the one before it lacks: uv, the server, everything.
 stamp = $(1)-$(shell (pwd && cat $(2) 2>/dev/null) | cksum | cut -d ' ' -f 1)
 venv_uv := $(call stamp,.venv/.uv,requirements/uv.txt)
-venv_server := $(call stamp,.venv/.server,requirements/server.txt requirements/build.txt pyproject.toml)
+venv_server := $(call stamp,.venv/.server,requirements/server.txt requirements/build.txt pyproject.toml client/shardcall/_version.py)
 venv := $(call stamp,.venv/.dev,requirements/dev.txt)
+venv_release := $(call stamp,.venv-release/.made-from,requirements/release.txt)
 venv_protos := $(call stamp,.venv-protos/.made-from,requirements/protos.txt)
 node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.json)
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions protos lock clean venv venv-protos
+.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions protos lock release clean venv venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -101,8 +102,13 @@ lint: $(venv) ## check format, lint and types of the Python, and lint the protos
 	elif [ "$$REQUIRE_ALL_TESTS" = 1 ]; then echo 'buf lint needs npm, which is not installed' >&2; exit 1; \
 	else echo 'buf lint: skipped, npm is not installed'; fi
 
-lint-protos: $(node_modules) ## lint the protos with buf (needs npm)
+# By the order of versions, in which 0.10.0 follows 0.9.0.
+last_release = $(shell ls protos/released | sort --version-sort | tail -n 1)
+lint-protos: $(node_modules) ## lint the protos with buf, and compare them with the last release (needs npm)
 	cd protos && node_modules/.bin/buf lint
+	cd protos && node_modules/.bin/buf breaking --against released/$(last_release)
+
+buf: $(node_modules) ## install what lints the protos (needs npm)
 
 node-example: $(node_example) ## install what the client in JavaScript needs (needs npm)
 
@@ -157,12 +163,16 @@ lock: $(venv_uv) ## write requirements/*.txt anew from pyproject.toml (ARGS=--up
 	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra server --output-file requirements/server.txt
 	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra cuda13 --output-file requirements/server-cuda13.txt
 	@$(compile) --group build --constraints requirements/dev.txt --output-file requirements/build.txt
+	@$(compile) --group release --constraints requirements/dev.txt --output-file requirements/release.txt
 	@$(compile) --group protos --output-file requirements/protos.txt
 	@$(compile) --group uv --output-file requirements/uv.txt
 	@echo 'protobuf<7' | $(compile) pyproject.toml --constraints - --output-file requirements/client-protobuf6.txt
 
+release: $(venv_release) $(node_modules) ## build the wheel, the sdist and SBOMs into dist/, and try them (needs npm; uploads nothing)
+	@.venv-release/bin/python deploy/release.py $(ARGS)
+
 clean: ## remove the environments and everything built
-	rm -rf .venv .venv-protos protos/node_modules examples/node/node_modules dist build
+	rm -rf .venv .venv-protos .venv-release protos/node_modules examples/node/node_modules dist build
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -197,6 +207,13 @@ $(venv_protos): $(venv_uv)
 	@echo 'Making .venv-protos from requirements/protos.txt'
 	@$(uv) venv --quiet --clear --python $(run) .venv-protos
 	@$(uv) pip install --quiet --python .venv-protos/bin/python --require-hashes --requirement requirements/protos.txt
+	@touch $@
+
+# With pip, and not with uv: a release does not depend on .venv.
+$(venv_release):
+	@echo 'Making .venv-release from requirements/release.txt'
+	@$(PYTHON) -m venv --clear .venv-release
+	@.venv-release/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/release.txt
 	@touch $@
 
 $(node_example):

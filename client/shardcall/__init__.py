@@ -15,6 +15,8 @@ Modules are imported when a name of theirs is first asked for: the server, its w
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from shardcall._version import __version__
+
 if TYPE_CHECKING:
     from shardcall._src.calls.result import Result
     from shardcall._src.device_arrays.bucketed_array import BucketedArray
@@ -71,8 +73,6 @@ if TYPE_CHECKING:
     from shardcall_core.types.specs import P, PartitionSpec
     from shardcall_core.types.timing import Timing
     from shardcall_core.types.usage import MeshState, Usage
-
-__version__ = "0.1.0"
 
 _HOMES = {
     "AccessDeniedError": "shardcall_core.types.errors",

@@ -25,7 +25,7 @@ def run():
 
 def test_version(run):
     ended = run("--version")
-    assert (ended.exit_code, ended.output) == (0, f"shardcall {shardcall.__version__}\n")
+    assert (ended.exit_code, ended.output) == (0, f"shardcall {shardcall.__version__} (contract shardcall.v1)\n")
 
 
 def test_info_shows_the_server(run, server):
@@ -117,7 +117,7 @@ def shardcall_command(*arguments):
 
 
 def test_the_package_is_the_command():
-    assert shardcall_command("--version").stdout == f"shardcall {shardcall.__version__}\n"
+    assert shardcall_command("--version").stdout == f"shardcall {shardcall.__version__} (contract shardcall.v1)\n"
     ended = shardcall_command()
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Ask a server:" in ended.stdout
@@ -175,6 +175,13 @@ def test_a_missing_extra_is_named(hidden, arguments, says):
     assert ended.returncode == 1
     assert says in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_the_version_needs_no_extra():
+    code = "import sys; sys.modules['typer'] = None; sys.argv[1:] = ['--version']\n"
+    code += "from shardcall.cli import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert ended.stdout == f"shardcall {shardcall.__version__} (contract shardcall.v1)\n"
 
 
 def test_the_version_is_the_distributions():

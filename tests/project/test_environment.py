@@ -16,8 +16,9 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def checkout(tmp_path: Path, root: Path) -> Path:
     folder = tmp_path / "checkout"
     shutil.copytree(root / "requirements", folder / "requirements")
-    for name in ("Makefile", "pyproject.toml"):
-        shutil.copy(root / name, folder)
+    for name in ("Makefile", "pyproject.toml", "client/shardcall/_version.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, folder / name)
     return folder
 
 
@@ -69,6 +70,7 @@ def test_the_tests_may_come_first(checkout: Path):
         ("requirements/server.txt", ["server", "build"], ["dev"]),
         ("requirements/build.txt", ["server", "build"], ["dev"]),
         ("pyproject.toml", ["server", "build"], ["dev"]),
+        ("client/shardcall/_version.py", ["server", "build"], ["dev"]),
         ("requirements/dev.txt", [], ["dev"]),
         ("requirements/protos.txt", [], []),
     ],

@@ -54,6 +54,7 @@ def asked_for(lock: str) -> list[Requirement]:
             *groups["dev"],
         ],
         "protos": groups["protos"],
+        "release": [*groups["build"], *groups["release"]],
         "server": server,
         "server-cuda13": [*server, *extras["cuda13"]],
         "uv": groups["uv"],

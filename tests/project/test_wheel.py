@@ -1,12 +1,20 @@
-"""The wheel is a client that needs neither JAX nor the sources, and ships what type checkers need."""
+"""The wheel is a client that needs neither JAX nor the sources, and ships what type checkers need.
 
+The sdist holds what the wheel is built from.
+"""
+
+import re
 import sys
+import tarfile
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import ServerProcess
+
+import shardcall
 
 Run = Callable[..., str]
 RunClient = Callable[[str], str]
@@ -18,6 +26,17 @@ def wheel(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", target)
     (built,) = target.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def source(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the folder that the sdist unpacks to."""
+    target = tmp_path_factory.mktemp("sdist")
+    run(sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", target)
+    (built,) = target.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        archive.extractall(target, filter="data")
+    return target / built.name.removesuffix(".tar.gz")
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +94,39 @@ def test_the_wheel_ships_every_module_and_stub_of_the_sources(root: Path, conten
 def test_the_wheel_is_typed_and_carries_its_license(contents: set[str]) -> None:
     assert "shardcall/py.typed" in contents
     assert [name for name in contents if name.endswith("licenses/LICENSE")]
+
+
+def members(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_sdist_holds_what_the_wheel_and_the_stubs_are_built_from_and_nothing_else(source: Path) -> None:
+    files = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
+    assert {path.name for path in source.iterdir()} == {"client", "server", "protos", *files}
+    assert {path.name for path in (source / "client").iterdir()} == {"shardcall", "shardcall_core"}
+    assert {path.name for path in (source / "server").iterdir()} == {"shardcall_server", "shardcall_worker"}
+    assert not (source / "protos/node_modules").exists()
+
+
+def test_the_sdist_builds_the_same_wheel(run: Run, source: Path, wheel: Path, tmp_path: Path) -> None:
+    run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, cwd=source)
+    assert members(tmp_path / wheel.name) == members(wheel)
+
+
+def test_the_version_is_that_of_the_client(wheel: Path) -> None:
+    assert wheel.name.split("-")[1] == shardcall.__version__
+
+
+def test_the_links_of_the_built_readme_lead_into_the_repository_at_this_version(root: Path, wheel: Path) -> None:
+    (metadata,) = (data.decode() for name, data in members(wheel).items() if name.endswith(".dist-info/METADATA"))
+    targets = re.findall(r"\]\(([^)\s]+)\)", metadata)
+    assert [target for target in targets if not target.startswith("https://")] == []
+    repository = tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
+    base = f"{repository}/blob/v{shardcall.__version__}/"
+    paths = [target.removeprefix(base).partition("#")[0] for target in targets if target.startswith(repository)]
+    assert len(paths) > 10
+    assert [path for path in paths if not (root / path).exists()] == []
 
 
 def test_the_client_comes_without_jax(run_client: RunClient) -> None:

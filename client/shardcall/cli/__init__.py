@@ -1,4 +1,4 @@
-"""The ``shardcall`` command; it needs the extra ``cli``."""
+"""The ``shardcall`` command; it needs the extra ``cli``, except for ``--version``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 
 from shardcall.cli.server_parts import server_part
+from shardcall.cli.version_text import version_text
 
 _STARTED_TUNED = ("serve", "worker")
 
@@ -15,6 +16,9 @@ def main() -> None:
     # The command explains failed handshakes itself; a program that imports the client sees gRPC's log.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     arguments = sys.argv[1:]
+    if arguments == ["--version"]:
+        print(version_text())
+        return
     if arguments and arguments[0] in _STARTED_TUNED:
         try:
             prepare = server_part("environment")

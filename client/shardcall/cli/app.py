@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-import shardcall
 from shardcall._src.local.server_packages import missing_packages
 from shardcall.cli.exits import INTERRUPTED
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall.cli.server_parts import server_part
+from shardcall.cli.version_text import version_text
 from shardcall_core.wire.variables import report_unknown
 
 _GROUPS = {
@@ -96,7 +96,7 @@ def _refusal(name: str, missing: str) -> Callable[[], None]:
 
 def _show_version(requested: bool) -> None:
     if requested:
-        typer.echo(f"shardcall {shardcall.__version__}")
+        typer.echo(version_text())
         raise typer.Exit
 
 
