@@ -35,7 +35,7 @@ def cpu_s(pid: int) -> float:
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
         return False
 
 
