@@ -62,7 +62,7 @@ def same(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(actual, expected, strict=True)
 
 
-def test_a_guest_uses_the_array_wherever_it_uses_its_own(ours, guest):
+def test_a_guest_uses_the_array_in_every_call(ours, guest):
     h = ours.put(X, **PLACED, name="u")
     with pytest.raises(sc.ArrayLostError):
         guest.open(SHARED)

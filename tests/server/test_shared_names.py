@@ -48,7 +48,7 @@ def writable() -> SharedTable:
     return SharedTable(may_write=True)
 
 
-def test_a_guest_has_a_handle_of_its_own(table):
+def test_a_guest_has_another_handle_than_the_owner(table):
     seen = table.seen()
     assert table.array_table.find(seen.handle, "they").array_id == table.ours.array_id
     assert seen.handle != table.ours.handle
@@ -198,14 +198,14 @@ def test_a_write_is_refused_that_is_not_allowed_or_not_of_these_values(table):
     with pytest.raises(CallError, match=r"the array 'we/u' is shared with this principal for reading; write to a copy"):
         table.write(new, expected)
     table.array_table.share("u", "we", "they", may_write=True)
-    for given, reason in [
+    for expected_handle, reason in [
         (table.ours.handle, Reason.NAME_TAKEN),
         (bytes(16), Reason.NAME_TAKEN),
         (expected, Reason.INVALID_OPERAND),
     ]:
         other = table.put(THEIRS, "they", 9)
         with pytest.raises(CallError) as error:
-            table.write(other, given)
+            table.write(other, expected_handle)
         assert error.value.reason is reason
         table.array_table.delete([other.handle], "they")
     with pytest.raises(CallError) as error:

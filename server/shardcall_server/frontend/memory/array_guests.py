@@ -19,7 +19,7 @@ HANDLE_BYTES = 16
 
 @dataclass(frozen=True, eq=False)
 class Guest:
-    """What a principal may do with the array of another one's name.
+    """A principal that may use the array of another one's name.
 
     Attributes:
         array: the array under the handle that the guest has for it, which is valid for these values alone.

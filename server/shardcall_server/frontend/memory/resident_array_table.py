@@ -280,15 +280,15 @@ class ResidentArrayTable:
             CallError: ARRAY_LOST, NAME_TAKEN, ARRAY_READ_ONLY, RESIDENT_LIMIT, INVALID_OPERAND, or a wrong name, handle
                 or lease id.
         """
-        principal, own_name = address_of(name, owner) if expected else (owner, name)
-        check_name(own_name)
+        principal, bare_name = address_of(name, owner) if expected else (owner, name)
+        check_name(bare_name)
         check_handle(handle, "handle")
         if lease_id:
             check_lease_id(lease_id)
         with self._changing() as gone:
             if principal != owner:
-                return self._write_as_guest(handle, principal, own_name, owner, expected, lease_id, gone)
-            before = self._names.find(owner, own_name)
+                return self._write_as_guest(handle, principal, bare_name, owner, expected, lease_id, gone)
+            before = self._names.find(owner, bare_name)
             if expected and before is not None and before.handle == handle:
                 return before  # a repeated request
             if expected and (before is None or before.handle != expected):
@@ -306,7 +306,7 @@ class ResidentArrayTable:
                 before = None
             replaced = () if before is None else ((before, None),)
             self._check_moves(*replaced, (resident, self._leases.of_names(owner)))
-            moved = self._move(resident, self._leases.of_names(owner), own_name, expires_at)
+            moved = self._move(resident, self._leases.of_names(owner), bare_name, expires_at)
             if before is not None:
                 self._leave(before, owner, lease_id, before.handle, gone)
             self._leases.remove_if_empty(resident.lease)
