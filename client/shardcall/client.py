@@ -794,7 +794,10 @@ class Client(KernelMethods[Result[Any]]):
         return ask_server_info(self._transport, self._deadline(timeout))
 
     def usage(self, *, timeout: float | None = 10.0) -> Usage:
-        """Returns the server's present use of memory, programs and arrays."""
+        """Returns the server's present use of memory, programs and arrays, also by principal.
+
+        Without the scope ``admin``, it is that of the caller's principal alone.
+        """
         request = server_info_service_pb2.GetUsageRequest()
         return usage.from_proto(
             self._transport.unary(self._transport.stubs.server.GetUsage, request, self._deadline(timeout))
