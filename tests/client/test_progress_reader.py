@@ -114,7 +114,7 @@ def test_a_call_that_is_not_listed_runs_in_one_launch(server, reader, submitted)
     assert reader.of_call(call, Deadline(10)) is None
 
 
-def test_the_server_is_asked_ten_times_a_second_at_most(server, reader, submitted):
+def test_the_server_is_asked_up_to_ten_times_a_second(server, reader, submitted):
     first, second = submitted.add("first"), submitted.add("second")
     for _ in range(20):
         reader.of_call(first, Deadline(10))
@@ -127,7 +127,7 @@ def test_the_server_is_asked_ten_times_a_second_at_most(server, reader, submitte
     assert server.now - began == pytest.approx(2.0)
 
 
-def test_a_wait_shows_its_own_call_or_the_oldest(server, reader, submitted):
+def test_a_wait_shows_its_call_or_the_oldest(server, reader, submitted):
     assert reader.of_wait("", "") is None
     assert server.asked == []  # with no call there is nothing to ask
     for i in range(100):
@@ -162,9 +162,9 @@ def test_a_watch_reports_while_the_reader_exists(server, submitted):
     reader = ProgressReader(server, submitted.pending, lambda: server.now, server.pause)
     reader.serve(meters)
     watch = meters.watch("mine", "diff")
-    watch.look()
+    watch.update()
     assert [(one.phase, one.what) for one in reports] == [("running", "diff")]
     del reader
-    watch.look()
+    watch.update()
     watch.close()
     assert len(reports) == 1

@@ -250,7 +250,7 @@ FOLDERS = {
         "memory": {"rpc"},
         "transfer": {"display", "rpc", "device_arrays", "memory"},
         "calls": {"display", "rpc", "device_arrays", "transfer"},
-        "programs": {"rpc", "device_arrays", "transfer", "calls"},
+        "programs": {"rpc", "device_arrays", "display", "transfer", "calls"},
         "traced": {"rpc", "device_arrays", "calls", "programs"},
         "services": {"rpc", "device_arrays", "transfer", "calls", "programs"},
         "local": set(),

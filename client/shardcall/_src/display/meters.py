@@ -13,17 +13,17 @@ from shardcall._src.display.progress import Listener, Phase, Progress
 from shardcall._src.display.progress_bars import Bar, in_notebook, on_terminal
 from shardcall._src.display.watches import (
     REPORT_INTERVAL_S,
+    CallWatch,
     GuardedListener,
     Latest,
     ReportingWatch,
     ShownWatch,
-    Watch,
     show_later,
 )
 from shardcall_core.types.errors import InvalidParameterError
 
 SHOW_AFTER_S = 1.0
-_LOOK_AFTER_S = 0.5
+_WATCH_AFTER_S = 0.5
 # Smaller arrays move within the second anyway, and the timer that opens a bar costs a thread.
 _BAR_BYTES = 8 * 2**20
 
@@ -105,12 +105,12 @@ class Meters:
         return SILENT
 
     @property
-    def look_after_s(self) -> float:
+    def watch_after_s(self) -> float:
         """The seconds that a thread waits before it asks for a watch."""
-        return _LOOK_AFTER_S if self._listener is None else REPORT_INTERVAL_S
+        return _WATCH_AFTER_S if self._listener is None else REPORT_INTERVAL_S
 
-    def watch(self, request_id: str = "", what: str = "") -> Watch | None:
-        """Returns the watch of a call that a thread has waited for as long as `look_after_s`; None if nobody looks.
+    def watch(self, request_id: str = "", what: str = "") -> CallWatch | None:
+        """Returns the watch of a call that a thread has waited for as long as `watch_after_s`; None if nobody looks.
 
         Args:
             request_id: the request id of the call; empty for one that waits for the calls that were submitted.
@@ -123,7 +123,7 @@ class Meters:
                 None if self._listener.is_silent else ReportingWatch(partial(latest, request_id, what), self._listener)
             )
         if self._is_shown and (on_terminal() or in_notebook()):
-            return ShownWatch(partial(latest, request_id, what), max(0.0, self._show_after_s - _LOOK_AFTER_S))
+            return ShownWatch(partial(latest, request_id, what), max(0.0, self._show_after_s - _WATCH_AFTER_S))
         return None
 
 

@@ -46,8 +46,8 @@ class GuardedListener:
                 )
 
 
-class Watch:
-    """Looks at the progress of a call while a thread waits for it; that thread calls `look` and `close`.
+class CallWatch:
+    """Looks at the progress of a call while a thread waits for it; that thread calls `update` and `close`.
 
     Args:
         latest: returns the progress.
@@ -56,26 +56,26 @@ class Watch:
     def __init__(self, latest: Callable[[], Progress | None]) -> None:
         self._latest = latest
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Asks for the progress, at most as often as its source allows, and shows it."""
 
     def close(self) -> None:
         """Ends the reports, as the call has ended."""
 
 
-class ReportingWatch(Watch):
+class ReportingWatch(CallWatch):
     """Calls a listener."""
 
     def __init__(self, latest: Callable[[], Progress | None], listener: GuardedListener) -> None:
         super().__init__(latest)
         self._listener = listener
 
-    def look(self) -> None:
+    def update(self) -> None:
         if not self._listener.is_silent and (progress := self._latest()) is not None:
             self._listener(progress)
 
 
-class ShownWatch(Watch):
+class ShownWatch(CallWatch):
     """Shows a bar.
 
     Args:
@@ -88,7 +88,7 @@ class ShownWatch(Watch):
         self._bar = Bar(lambda: self._progress)
         self._timer = show_later(self._bar, delay_s)
 
-    def look(self) -> None:
+    def update(self) -> None:
         self._progress = self._latest()
 
     def close(self) -> None:

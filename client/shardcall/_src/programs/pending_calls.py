@@ -209,13 +209,13 @@ class PendingCall:
                         "timeout=…",
                         field="timeout",
                     )
-                limit_s = REPORT_INTERVAL_S if watch is not None else meters.look_after_s
+                limit_s = REPORT_INTERVAL_S if watch is not None else meters.watch_after_s
                 if waiting.wait(min(deadline.remaining_s(), limit_s)):
                     continue
                 if watch is None:
                     watch = meters.watch(self.request_id, self._name)
                 if watch is not None:
-                    watch.look()
+                    watch.update()
         finally:
             self._waiting.discard(waiting)
             if watch is not None:

@@ -137,7 +137,7 @@ class StreamRequest:
             cancellation.watch(self)
             left_s = deadline.remaining_s() + GRACE_S
             # A signal that arrives just before a wait does not interrupt it, so that a wait is short.
-            if self._latch.acquire(timeout=min(left_s, self._stream.meters.look_after_s)) or self._wait_long(left_s):
+            if self._latch.acquire(timeout=min(left_s, self._stream.meters.watch_after_s)) or self._wait_long(left_s):
                 self._latch.release()  # for other threads that wait
         except BaseException:
             self.cancel()
@@ -152,14 +152,14 @@ class StreamRequest:
             left_s: the time left before the first wait, in seconds.
         """
         meters = self._stream.meters
-        ends_at = time.monotonic() + left_s - meters.look_after_s
+        ends_at = time.monotonic() + left_s - meters.watch_after_s
         is_read = isinstance(self.item, call_stream_pb2.ReadArray)
         watch = meters.watch("" if is_read else self.request_id, self.kernel)
-        limit_s = meters.look_after_s if watch is None else REPORT_INTERVAL_S
+        limit_s = meters.watch_after_s if watch is None else REPORT_INTERVAL_S
         try:
             while not self.done and (left_s := ends_at - time.monotonic()) > 0:  # `notify` may have been interrupted
                 if watch is not None:
-                    watch.look()
+                    watch.update()
                 if self._latch.acquire(timeout=max(0.0, min(left_s, limit_s))):
                     return True
             return False

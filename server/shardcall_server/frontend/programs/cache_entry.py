@@ -123,7 +123,7 @@ def explain_miss(program: CachedProgram, cached: Iterable[CachedProgram]) -> ker
     if nearest is None:
         explanation = f"no program of kernel {program.kernel} was cached for this client"
     else:
-        named = (_in_words(*difference) for difference in nearest[:_MAX_DIFFERENCES])
+        named = (_difference_text(*difference) for difference in nearest[:_MAX_DIFFERENCES])
         more = f"; and {len(nearest) - _MAX_DIFFERENCES} more" if len(nearest) > _MAX_DIFFERENCES else ""
         explanation = f"the nearest cached program differs in {'; '.join(named)}{more}"
     return kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation=explanation)
@@ -137,7 +137,7 @@ def _differences(ours: dict[str, str], theirs: dict[str, str]) -> list[tuple[str
     ]
 
 
-def _in_words(label: str, ours: str, theirs: str) -> str:
+def _difference_text(label: str, ours: str, theirs: str) -> str:
     """Returns a difference; of values that are long or messages, only that they differ."""
     if label == _GRAPH:
         return f"{label}: other calls of kernels"
