@@ -166,10 +166,10 @@ def test_the_client_can_be_imported_where_linux_calls_are_missing(run_python: Ca
     )
 
 
-def test_importing_the_package_alone_loads_nothing_else(run_python: Callable[[str], str]) -> None:
+def test_importing_the_package_alone_loads_its_version_and_nothing_else(run_python: Callable[[str], str]) -> None:
     """Neither for the command nor for a worker, which uses the protocol's modules only."""
     loaded = run_python("import sys, shardcall; print([name for name in sys.modules if 'shardcall.' in name])")
-    assert loaded.strip() == "[]"
+    assert loaded.strip() == "['shardcall._version']"
 
 
 def test_a_worker_loads_no_grpc_and_no_settings(run_python: Callable[[str], str]) -> None:

@@ -96,7 +96,7 @@ def test_the_wheel_is_typed_and_carries_its_license(contents: set[str]) -> None:
     assert [name for name in contents if name.endswith("licenses/LICENSE")]
 
 
-def members(wheel: Path) -> dict[str, bytes]:
+def archived_files(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
@@ -111,7 +111,7 @@ def test_the_sdist_holds_what_the_wheel_and_the_stubs_are_built_from_and_nothing
 
 def test_the_sdist_builds_the_same_wheel(run: Run, source: Path, wheel: Path, tmp_path: Path) -> None:
     run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", tmp_path, cwd=source)
-    assert members(tmp_path / wheel.name) == members(wheel)
+    assert archived_files(tmp_path / wheel.name) == archived_files(wheel)
 
 
 def test_the_version_is_that_of_the_client(wheel: Path) -> None:
@@ -119,7 +119,9 @@ def test_the_version_is_that_of_the_client(wheel: Path) -> None:
 
 
 def test_the_links_of_the_built_readme_lead_into_the_repository_at_this_version(root: Path, wheel: Path) -> None:
-    (metadata,) = (data.decode() for name, data in members(wheel).items() if name.endswith(".dist-info/METADATA"))
+    (metadata,) = (
+        data.decode() for name, data in archived_files(wheel).items() if name.endswith(".dist-info/METADATA")
+    )
     targets = re.findall(r"\]\(([^)\s]+)\)", metadata)
     assert [target for target in targets if not target.startswith("https://")] == []
     repository = tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
