@@ -653,7 +653,7 @@ class Client(KernelMethods[Result[Any]]):
         return self._remote_arrays.describe(self, array, self._deadline(timeout))
 
     def delete(self, /, *arrays: Handle, timeout: float | None = SHORT_TIMEOUT_S) -> int:
-        """Deletes arrays from the mesh; those that are not there are ignored.
+        """Deletes arrays from the mesh; those that are not there, and those of other principals, are ignored.
 
         An array that a copy shares, such as a slice of everything, stays until its last object is deleted or dropped;
         a handle deletes it for all.

@@ -61,7 +61,7 @@ def open_clients(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     with contextlib.ExitStack() as stack:
 
         def opener(connect: Callable[..., Any]) -> Callable[..., Any]:
-            def open_client(*_: object, devices: int = 8, **options: Any) -> Any:
+            def open_client(*_: object, devices: int = 8, array_dir: str = "", **options: Any) -> Any:
                 client = connect(server.address, **options)
                 if isinstance(client, sc.Client):
                     stack.callback(client.close)

@@ -112,7 +112,7 @@ def test_other_files_and_folders_are_not_listed(folder, tmp_path):
     (tmp_path / "ada/d.npy").mkdir()
     (tmp_path / "ada/link").symlink_to("/")
     assert [file.name for file in folder.files("ada")] == ["a.npy"]
-    assert reason_of(lambda: save(folder, "d.npy")) is Reason.FILES_UNAVAILABLE
+    assert reason_of(lambda: save(folder, "d.npy")) is Reason.INVALID_PARAMETER
     assert not folder.remove("ada", "d.npy")
 
 
@@ -140,3 +140,23 @@ def test_the_token_file_limits_the_bytes_of_a_principal(tmp_path):
             save(limited, "more.npy", owner=owner)
         save(limited, "0.npy", owner=owner)  # which takes the place of one
     limited.close()
+
+
+def test_files_that_are_being_saved_count_beside_those_that_they_replace(folder):
+    for i in range(3):
+        save(folder, f"{i}.npy")
+    with folder.saving("ada", "0.npy", 1) as fd:
+        os.write(fd, b"x")
+        for name in ("0.npy", "1.npy"):
+            assert reason_of(lambda name=name: save(folder, name, 2 * DATA)) is Reason.FILE_LIMIT
+        save(folder, "0.npy")
+        save(folder, "1.npy")
+    assert sum(file.nbytes for file in folder.files("ada")) <= 4 * len(DATA)
+
+
+def test_a_name_of_a_folder_is_refused_as_such(folder, tmp_path):
+    save(folder, "a/b.npy")
+    (tmp_path / "ada/c.npy").mkdir()
+    (tmp_path / "ada/link").symlink_to(tmp_path / "ada/a")
+    for name in ("c.npy", "link/b.npy"):
+        assert reason_of(lambda name=name: save(folder, name)) is Reason.INVALID_PARAMETER

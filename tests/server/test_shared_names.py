@@ -218,14 +218,14 @@ def test_a_write_is_refused_that_is_not_allowed_or_not_of_these_values(table):
     table.check_counts()
 
 
-def test_a_write_that_exceeds_the_owners_limit_is_refused():
-    table = SharedTable(may_write=True, max_client_bytes=40)
-    table.put(owner="we", nbytes=20)
+def test_a_write_that_takes_more_bytes_on_the_devices_is_refused():
+    table = SharedTable(may_write=True)
     new, expected = table.put(THEIRS, "they", device_bytes=24), table.seen().handle
-    with pytest.raises(CallError, match=r"'we/u' take 24 bytes on the devices, and the limits of its owner") as error:
+    with pytest.raises(
+        CallError, match=r"with 24 bytes on the devices, and the array 'we/u' is int8.* no more"
+    ) as error:
         table.write(new, expected)
-    assert error.value.reason is Reason.RESIDENT_LIMIT
-    assert "28" not in str(error.value.metadata) + error.value.message  # which the owner has
+    assert error.value.reason is Reason.INVALID_OPERAND
     assert table.seen().handle == expected
     assert table.array_table.find(new.handle, "they").owner == "they"
     table.check_counts()

@@ -6,6 +6,7 @@ import errno
 
 from shardcall_core.call_error import CallError, Reason
 
+_OTHER = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -16,6 +17,12 @@ def file_error(error: OSError) -> CallError:
             Reason.FILE_LIMIT,
             f"the disk of the server's files takes no more ({error.strerror}), and nothing was saved; remove files by "
             "client.remove_file, or ask the administrator for space",
+            field="name",
+        )
+    if error.errno in _OTHER:
+        return CallError(
+            Reason.INVALID_PARAMETER,
+            "the name leads to what is no file, or through what is no folder; use another name",
             field="name",
         )
     return CallError(

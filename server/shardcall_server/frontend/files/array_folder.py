@@ -118,7 +118,7 @@ class ArrayFolder:
             with self._lock:
                 self._check_limits(owner, name, nbytes)
                 self._saving[temporary] = owner, name, nbytes
-                stack.callback(self._saving.pop, temporary)
+                stack.callback(self._saving.pop, temporary, None)
                 folder = stack.enter_context(self._opened(owner, folders, creates=True))
                 locked = os.open(temporary, _WRITE_FLAGS, 0o600, dir_fd=folder)
                 stack.callback(os.close, locked)
@@ -129,7 +129,9 @@ class ArrayFolder:
                 stack.callback(os.close, fd)
                 yield fd
                 os.fsync(fd)
-                os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+                with self._lock:  # so that nobody counts the file twice
+                    os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+                    del self._saving[temporary]
             except BaseException:
                 self._discard(owner, folders, temporary)
                 raise
@@ -157,8 +159,8 @@ class ArrayFolder:
 
     def describe(self, owner: str, name: str) -> StoredFile:
         """Describes a file; raises as `opened`."""
-        with self.opened(owner, name) as fd, _system_errors():
-            return _described(name, fd)
+        with self.opened(owner, name) as fd:
+            return described(name, fd)
 
     def files(self, owner: str, prefix: str = "") -> list[StoredFile]:
         """Describes the files of a principal whose names begin with a prefix, by name.
@@ -194,15 +196,18 @@ class ArrayFolder:
         return True
 
     def _check_limits(self, owner: str, name: str, nbytes: int) -> None:
-        """Raises CallError if the files of a principal would exceed a limit, with those that are being saved."""
-        sizes = self._sizes(owner)
-        sizes.update({other: size for who, other, size in self._saving.values() if who == owner})
-        sizes[name] = nbytes
+        """Raises CallError if the files of a principal would exceed a limit.
+
+        Files that are being saved count beside those that they replace, which stay if the save fails.
+        """
+        saving = [(other, size) for who, other, size in self._saving.values() if who == owner]
+        sizes = self._sizes(owner) | {name: nbytes}
+        names = sizes.keys() | {other for other, _ in saving}
         max_bytes, remedy = self._max_bytes, "start the server with a larger --max-file-bytes"
         limit = self._limits_of(owner).max_file_bytes
         if limit is not None and limit < max_bytes:
             max_bytes, remedy = limit, "have the administrator raise max_file_bytes in the token file"
-        if (total := sum(sizes.values())) > max_bytes:
+        if (total := sum(sizes.values()) + sum(size for _, size in saving)) > max_bytes:
             raise CallError(
                 Reason.FILE_LIMIT,
                 f"the file has {exact(nbytes)}, with which the files of this principal would have {exact(total)}, and "
@@ -210,13 +215,13 @@ class ArrayFolder:
                 field="name",
                 metadata={"bytes": str(total), "limit": str(max_bytes)},
             )
-        if len(sizes) > self._max_files:
+        if len(names) > self._max_files:
             raise CallError(
                 Reason.FILE_LIMIT,
                 f"this principal has {self._max_files:,} files, and may have no more; remove files by "
                 "client.remove_file, or start the server with a larger --max-files",
                 field="name",
-                metadata={"files": str(len(sizes)), "limit": str(self._max_files)},
+                metadata={"files": str(len(names)), "limit": str(self._max_files)},
             )
 
     def _sizes(self, owner: str) -> dict[str, int]:
@@ -302,8 +307,14 @@ def _no_file(name: str) -> CallError:
     )
 
 
-def _described(name: str, fd: int) -> StoredFile:
-    status = os.fstat(fd)
+def described(name: str, fd: int) -> StoredFile:
+    """Describes an open file.
+
+    Raises:
+        CallError: FILES_UNAVAILABLE.
+    """
+    with _system_errors():
+        status = os.fstat(fd)
     try:
         array_type = read_header(fd).type
     except CallError:

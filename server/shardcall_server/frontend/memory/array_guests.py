@@ -170,23 +170,13 @@ def read_only(text: str) -> CallError:
 
 
 def other_type(text: str, resident: ResidentArray, before: ResidentArray) -> CallError:
-    """Returns the error of a write of an array of another type."""
+    """Returns the error of a write of an array of another type, or one that takes more bytes on the devices."""
     return CallError(
         Reason.INVALID_OPERAND,
-        f"the new values are {shorten(str(resident.type))}, and the array {shorten(text)!r} is "
-        f"{shorten(str(before.type))}; a principal that it is shared with may write values of its type alone",
+        f"the new values are {shorten(str(resident.type))} with {exact(resident.device_bytes)} on the devices, and the "
+        f"array {shorten(text)!r} is {shorten(str(before.type))} with {exact(before.device_bytes)}; a principal that "
+        "it is shared with may write values of its type alone, with no more bytes; place them as the values before",
         field="handle",
-    )
-
-
-def beyond_owner(text: str, nbytes: int) -> CallError:
-    """Returns the error of a write that its owner's limits do not allow, without what the owner has."""
-    return CallError(
-        Reason.RESIDENT_LIMIT,
-        f"the new values of {shorten(text)!r} take {exact(nbytes)} on the devices, and the limits of its owner leave "
-        "less; place them as the values before, or have the owner delete arrays that are not needed",
-        field="handle",
-        metadata={"limit": "owner", "bytes": str(nbytes)},
     )
 
 

@@ -25,7 +25,6 @@ from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
 from shardcall_server.frontend.memory.array_guests import (
     HANDLE_BYTES,
-    beyond_owner,
     check_guest,
     other_type,
     read_only,
@@ -341,14 +340,10 @@ class ResidentArrayTable:
         resident = self._by_handle.get((writer, handle))
         if resident is None:
             raise array_lost(handle)
-        if resident.type != before.type:
+        if resident.type != before.type or resident.device_bytes > before.device_bytes:
             raise other_type(address, resident, before)
         theirs = self._leases.get_or_create(writer, lease_id) if lease_id else None
-        try:
-            self._check_moves((before, theirs), (resident, before.lease))
-        except CallError:
-            self._check_moves((before, theirs), (resident, None))
-            raise beyond_owner(address, resident.device_bytes) from None
+        self._check_moves((before, theirs), (resident, None))  # the owner's arrays do not grow
         self._move(
             resident, before.lease, name, before.expires_at, handle=secrets.token_bytes(HANDLE_BYTES), writer=writer
         )
@@ -384,7 +379,8 @@ class ResidentArrayTable:
             for array, lease in moves:
                 if lease is not None:
                     for quota in lease.quotas:
-                        quota.check(array.device_bytes)
+                        if quota not in array.lease.quotas:  # those that count it already do not grow
+                            quota.check(array.device_bytes)
                     self._count(lease, array.device_bytes)
                     counted.append((array, lease))
         finally:

@@ -11,7 +11,7 @@ from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
-from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, parts_of
+from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, described, parts_of
 from shardcall_server.frontend.files.npy_header import header_of, read_header
 from shardcall_server.frontend.memory.call_buffers import FileOperand, OperandSource
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -60,8 +60,8 @@ class FileServicer:
             finally:
                 file.release()
             call.check("saving the array")
-        described = _description(folder.describe(owner, request.name))
-        return file_service_pb2.SaveArrayResponse(file=described, timing=call.finish())
+            description = _description(described(request.name, fd))
+        return file_service_pb2.SaveArrayResponse(file=description, timing=call.finish())
 
     def LoadArray(  # noqa: N802
         self, request: file_service_pb2.LoadArrayRequest, call: ServerCall
