@@ -31,7 +31,13 @@ UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMI
 WRONG = "A" * 43
 GUARDED = [method for method, need in METHODS.items() if need is not Access.PUBLIC]
 SCOPED = {method: need for method, need in METHODS.items() if isinstance(need, Scope)}
-LACKING = {Scope.RUN: "watcher", Scope.ARRAYS: "runner", Scope.ADMIN: "owner", Scope.HOST: "owner"}
+LACKING = {
+    Scope.RUN: "watcher",
+    Scope.ARRAYS: "runner",
+    Scope.FILES: "runner",
+    Scope.ADMIN: "owner",
+    Scope.HOST: "owner",
+}
 """A principal of the tests that lacks each scope, and has others."""
 
 
