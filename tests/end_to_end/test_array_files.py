@@ -203,7 +203,7 @@ def test_links_in_the_folder_are_not_followed(filing, tmp_path):
         assert refused(lambda name=name: client.load(name)) == "FILE_NOT_FOUND"
         assert not client.remove_file(name)
     assert client.files() == []
-    assert refused(lambda: client.save(client.put(X), "link/b.npy")) == "FILES_UNAVAILABLE"
+    assert refused(lambda: client.save(client.put(X), "link/b.npy")) == "INVALID_PARAMETER"
     client.save(client.put(X * 2), "a.npy")  # replaces the link
     same(np.load(outside / "a.npy"), X)
     same(np.load(filing.folder / "a.npy"), X * 2)

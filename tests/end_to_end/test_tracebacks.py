@@ -209,17 +209,6 @@ def test_an_error_stays_as_it_is_but_for_its_traceback(client: sc.Client) -> Non
     )
 
 
-def test_an_error_in_a_listener_of_progress_shows_the_listeners_frames(server) -> None:
-    def listen(progress: sc.Progress) -> None:
-        raise OSError("the listener's own")
-
-    with sc.connect(server.address, progress=listen, shared_memory=False) as client:
-        error = failure(lambda: client.diff(np.zeros((1 << 19, 2))))
-    names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
-    assert names[-1] == "listen"
-    assert len(frames(error)) <= 2  # one called by the caller, and none but one between the caller's frames
-
-
 def test_a_fault_of_the_client_shows_all_frames(client: sc.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("cannot be")

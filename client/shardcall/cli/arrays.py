@@ -152,7 +152,9 @@ def _rm(
     else:
         typer.echo(f"removed {count}")
     if count < len(named) and not everything:
-        raise CommandError(f"{len(named) - count} of {len(named)} arrays were not on the mesh")
+        raise CommandError(
+            f"{len(named) - count} of {len(named)} arrays were not on the mesh, or are another principal's"
+        )
 
 
 def _share(
