@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
@@ -19,7 +20,7 @@ FOLDER = Path(__file__).parent
 
 
 def execute(file: Path) -> None:
-    """Executes a notebook in its folder; times, process ids and versions of the kernel are not kept."""
+    """Executes a notebook in its folder, and keeps no times, process ids, versions of the kernel and bars of progress."""
     notebook = nbformat.read(file, as_version=4)
     NotebookClient(
         notebook,
@@ -29,11 +30,19 @@ def execute(file: Path) -> None:
         coalesce_streams=True,
         resources={"metadata": {"path": FOLDER}},
     ).execute()
+    for cell in notebook.cells:
+        if "outputs" in cell:
+            cell.outputs = [output for output in cell.outputs if not _is_hidden_bar(output)]
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     }
     nbformat.write(notebook, file)
+
+
+def _is_hidden_bar(output: Any) -> bool:
+    """Returns whether an output is a bar that was shown while a call took long; it is empty after that."""
+    return output.output_type == "display_data" and not any(map("".join, output.data.values()))
 
 
 def main() -> int:

@@ -47,7 +47,10 @@ def _load(
     keep_for: KeepFor = 3600.0,
     as_json: AsJson = False,
 ) -> None:
-    """Put an array on the mesh from a file of the server; it stays as those of shardcall put."""
+    """Put an array on the mesh from a file of the server.
+
+    It stays as those of shardcall put.
+    """
     target_mesh = None if mesh is None else texts.parse_mesh(mesh)
     sharding = None if spec is None else texts.parse_spec(spec)
     with connection.open() as client:
@@ -61,7 +64,7 @@ def _files(
     prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="The beginning of the names: runs/.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the files of arrays on the server, those of this token's principal."""
+    """List the files of arrays of this token's principal."""
     with connection.open() as client:
         files = client.files(prefix)
     if as_json:
