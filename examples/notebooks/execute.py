@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parent
 
 
 def execute(file: Path) -> None:
-    """Executes a notebook in its folder, and keeps no times, process ids, versions of the kernel and bars of progress."""
+    """Executes a notebook in its folder; keeps no times, process ids, versions of the kernel and bars of progress."""
     notebook = nbformat.read(file, as_version=4)
     NotebookClient(
         notebook,
