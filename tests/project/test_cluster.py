@@ -300,7 +300,14 @@ def kill(cluster: Cluster, worker: str) -> Callable[[], None]:
 
 
 def pause(cluster: Cluster, worker: str) -> Callable[[], None]:
-    cluster.docker("pause", cluster.ids[worker])
+    for attempt in range(5):
+        try:
+            cluster.docker("pause", cluster.ids[worker])
+            break
+        except AssertionError as error:  # the system could not freeze the processes at that moment
+            if attempt == 4 or "unable to freeze" not in str(error):
+                raise
+            time.sleep(1)
     return lambda: cluster.docker("unpause", cluster.ids[worker])
 
 

@@ -37,6 +37,15 @@ REFUSED, WITHOUT_A_REASON = (
 X = np.arange(32.0).reshape(8, 4)
 LINE = sc.Mesh(x=8)
 
+
+def name_twice(client: sc.Client) -> None:
+    array = client.put(X, name="u")
+    try:
+        client.put(X, name="u")
+    finally:
+        array.delete()  # which stays without its client
+
+
 PROVOKED: dict[str, Callable[[sc.Client], object]] = {
     "KERNEL_NOT_FOUND": lambda c: c.call("dif", X),
     "UNKNOWN_PARAMETER": lambda c: c.call("diff", X, axes=0),
@@ -59,7 +68,7 @@ PROVOKED: dict[str, Callable[[sc.Client], object]] = {
     ),
     "TOKEN_REQUIRED": lambda c: sc.connect(c.address, token="x" * 43).server_info(),
     "SCOPE_MISSING": lambda c: sc.connect(c.address, token=token_of("runner")).profile("traces").start(),
-    "NAME_TAKEN": lambda c: [c.put(X, name="u") for _ in range(2)],
+    "NAME_TAKEN": name_twice,
     "FILE_NOT_FOUND": lambda c: c.load("runs/a.npy"),
     "PROFILE_STATE": lambda c: c.profile("traces").stop(),
 }
