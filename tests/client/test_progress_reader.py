@@ -16,7 +16,7 @@ RUNNING = info.CALL_PHASE_RUNNING
 
 
 class Server:
-    """What the reader asks; `calls` are those that it lists, `asked` the request ids of each request."""
+    """A server for the reader; `calls` are those that it lists, `asked` the request ids of each request."""
 
     def __init__(self):
         self.calls, self.asked, self.error = [], [], None

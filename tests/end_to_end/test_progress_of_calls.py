@@ -15,7 +15,7 @@ LONG = 10**12
 
 
 def progress_rpc(client, request_id):
-    """What the server answers a client about any call."""
+    """Returns the progress of the calls that the server lists for a client."""
     request = server_info_service_pb2.GetProgressRequest(request_ids=[request_id])
     method = client._transport.stubs.server.GetProgress
     return list(client._transport.unary(method, request, Deadline(60)).calls)

@@ -1,4 +1,4 @@
-"""What principals have and do, from the objects that know it."""
+"""Arrays, programs and calls by principal, from the objects that count them."""
 
 from __future__ import annotations
 

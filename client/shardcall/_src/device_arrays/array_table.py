@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from shardcall_core.markup import page
+from shardcall_core.markup.columns import aligned
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.sizes import human
 from shardcall_core.types.specs import PartitionSpec
@@ -80,10 +81,7 @@ class ArrayTable(list[_Array]):
         self.entries = tuple(entries)
 
     def __str__(self) -> str:
-        rows = [_COLUMNS, *(entry.texts for entry in self.entries)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines) if self.entries else "no arrays"
+        return aligned(_COLUMNS, (entry.texts for entry in self.entries)) if self.entries else "no arrays"
 
     def _repr_html_(self) -> str:
         """Returns the table for a notebook."""

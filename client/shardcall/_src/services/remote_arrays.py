@@ -337,7 +337,7 @@ class RemoteArrays:
         return self._transport.unary(self._transport.stubs.arrays.OpenArray, request, deadline).array
 
     def share(self, name: str, principal: str, deadline: Deadline, *, may_write: bool) -> None:
-        """Lets another principal use the array of a name."""
+        """Shares the array of a name with another principal."""
         request = array_service_pb2.ShareArrayRequest(name=name, principal=principal, may_write=may_write)
         self._transport.unary(self._transport.stubs.arrays.ShareArray, request, deadline)
 

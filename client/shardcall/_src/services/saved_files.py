@@ -10,6 +10,7 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall.v1 import file_service_pb2
 from shardcall_core.markup import page
+from shardcall_core.markup.columns import aligned
 from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.sizes import human
@@ -44,10 +45,7 @@ class FileTable(list[SavedFile]):
     """Files of arrays on the server, by name; ``print`` shows them."""
 
     def __str__(self) -> str:
-        rows = [_COLUMNS, *(file.texts for file in self)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join(lines) if self else "no files"
+        return aligned(_COLUMNS, (file.texts for file in self)) if self else "no files"
 
     def _repr_html_(self) -> str:
         """Returns the table for a notebook."""

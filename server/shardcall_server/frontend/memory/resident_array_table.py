@@ -425,7 +425,7 @@ class ResidentArrayTable:
         return moved
 
     def share(self, name: str, owner: str, principal: str, *, may_write: bool = False) -> ResidentArray:
-        """Lets another principal read the array of a name, as long as the name exists; returns the array.
+        """Shares the array of a name with another principal, as long as the name exists; returns the array.
 
         Args:
             name: the name, without a principal.
