@@ -140,6 +140,7 @@ class ArrayDescription(_message.Message):
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     EXPIRES_IN_SECONDS_FIELD_NUMBER: _builtins.int
     GUESTS_FIELD_NUMBER: _builtins.int
+    IN_CHECKPOINT_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
     """The handle: 16 bytes."""
     device_bytes: _builtins.int
@@ -154,6 +155,8 @@ class ArrayDescription(_message.Message):
     """The seconds until the server deletes it, if nobody renews its lease; unset if
     it has no end.
     """
+    in_checkpoint: _builtins.bool
+    """Whether the last checkpoint has the array with these values."""
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh, with its device ids."""
@@ -178,10 +181,11 @@ class ArrayDescription(_message.Message):
         age_seconds: _builtins.float = ...,
         expires_in_seconds: _builtins.float | None = ...,
         guests: _abc.Iterable[Global___ArrayGuest] | None = ...,
+        in_checkpoint: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds", "mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "guests", b"guests", "handle", b"handle", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "guests", b"guests", "handle", b"handle", "in_checkpoint", b"in_checkpoint", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_in_seconds: _TypeAlias = _typing.Literal["expires_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__expires_in_seconds: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds"]  # noqa: Y015

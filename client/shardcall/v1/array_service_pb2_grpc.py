@@ -39,7 +39,8 @@ class ArrayServiceStub(object):
     RenewLease has set, and the server then deletes all of its arrays.
 
     An array with a name has no lease. It stays until it is deleted, its time ends
-    or the mesh restarts, and counts as an array of its principal. A name belongs
+    or the mesh restarts, after which it is as in the last checkpoint of
+    FileService, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
 
@@ -123,7 +124,8 @@ class ArrayServiceServicer(object):
     RenewLease has set, and the server then deletes all of its arrays.
 
     An array with a name has no lease. It stays until it is deleted, its time ends
-    or the mesh restarts, and counts as an array of its principal. A name belongs
+    or the mesh restarts, after which it is as in the last checkpoint of
+    FileService, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
 
@@ -393,7 +395,8 @@ class ArrayService(object):
     RenewLease has set, and the server then deletes all of its arrays.
 
     An array with a name has no lease. It stays until it is deleted, its time ends
-    or the mesh restarts, and counts as an array of its principal. A name belongs
+    or the mesh restarts, after which it is as in the last checkpoint of
+    FileService, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
 

@@ -26,7 +26,8 @@ class ArrayServiceStub:
     RenewLease has set, and the server then deletes all of its arrays.
 
     An array with a name has no lease. It stays until it is deleted, its time ends
-    or the mesh restarts, and counts as an array of its principal. A name belongs
+    or the mesh restarts, after which it is as in the last checkpoint of
+    FileService, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
 
@@ -197,7 +198,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     RenewLease has set, and the server then deletes all of its arrays.
 
     An array with a name has no lease. It stays until it is deleted, its time ends
-    or the mesh restarts, and counts as an array of its principal. A name belongs
+    or the mesh restarts, after which it is as in the last checkpoint of
+    FileService, and counts as an array of its principal. A name belongs
     to a principal, or to the server where it does not authenticate its callers,
     and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
 

@@ -271,3 +271,67 @@ class RemoveFileResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveFileResponse: _TypeAlias = RemoveFileResponse  # noqa: Y015
+
+@_typing.final
+class SaveCheckpointRequest(_message.Message):
+    """A request to write a checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names, without a principal; at most 1024. None: all names of the
+        principal.
+        """
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveCheckpointRequest: _TypeAlias = SaveCheckpointRequest  # noqa: Y015
+
+@_typing.final
+class SaveCheckpointResponse(_message.Message):
+    """The checkpoint is written."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_SECONDS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    TIMING_FIELD_NUMBER: _builtins.int
+    time_seconds: _builtins.float
+    """The time of the checkpoint, in seconds since 1970-01-01 00:00 UTC."""
+    size_bytes: _builtins.int
+    """The bytes of its files."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names that the checkpoint has, sorted."""
+
+    @_builtins.property
+    def timing(self) -> _timing_pb2.Timing:
+        """The time of each phase."""
+
+    def __init__(
+        self,
+        *,
+        time_seconds: _builtins.float = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        size_bytes: _builtins.int = ...,
+        timing: _timing_pb2.Timing | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "size_bytes", b"size_bytes", "time_seconds", b"time_seconds", "timing", b"timing"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveCheckpointResponse: _TypeAlias = SaveCheckpointResponse  # noqa: Y015

@@ -29,6 +29,11 @@ class FileServiceStub(object):
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
 
+    A checkpoint has the arrays with names of a principal. When the mesh or the
+    server has restarted, every name of the last checkpoint stands for its array
+    again, under the same handle, without guests. Names and values that are newer
+    than the checkpoint are lost.
+
     The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
     to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
     with slashes between them; it ends in `.npy`. Files belong to a principal, or
@@ -70,11 +75,21 @@ class FileServiceStub(object):
                 request_serializer=shardcall_dot_v1_dot_file__service__pb2.RemoveFileRequest.SerializeToString,
                 response_deserializer=shardcall_dot_v1_dot_file__service__pb2.RemoveFileResponse.FromString,
                 _registered_method=True)
+        self.SaveCheckpoint = channel.unary_unary(
+                '/shardcall.v1.FileService/SaveCheckpoint',
+                request_serializer=shardcall_dot_v1_dot_file__service__pb2.SaveCheckpointRequest.SerializeToString,
+                response_deserializer=shardcall_dot_v1_dot_file__service__pb2.SaveCheckpointResponse.FromString,
+                _registered_method=True)
 
 
 class FileServiceServicer(object):
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
+
+    A checkpoint has the arrays with names of a principal. When the mesh or the
+    server has restarted, every name of the last checkpoint stands for its array
+    again, under the same handle, without guests. Names and values that are newer
+    than the checkpoint are lost.
 
     The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
     to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
@@ -161,6 +176,26 @@ class FileServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SaveCheckpoint(self, request, context):
+        """Writes a checkpoint: the arrays of all names of the principal, or of some,
+        beside which those of the last checkpoint stay.
+
+        Preconditions: none.
+        Guarantees: the arrays have the values of one moment between request and
+        answer, and are on the disk after the answer. Whatever ends the call or the
+        server, the last checkpoint is the complete one before or the complete new
+        one. An array that a principal deletes is deleted from its checkpoint, too.
+        Idempotent: yes: a repeated request writes another checkpoint.
+
+        Errors: those of the service, and
+        * NOT_FOUND: ARRAY_LOST: a name stands for no array.
+        * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
+        * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FileServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -184,6 +219,11 @@ def add_FileServiceServicer_to_server(servicer, server):
                     request_deserializer=shardcall_dot_v1_dot_file__service__pb2.RemoveFileRequest.FromString,
                     response_serializer=shardcall_dot_v1_dot_file__service__pb2.RemoveFileResponse.SerializeToString,
             ),
+            'SaveCheckpoint': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveCheckpoint,
+                    request_deserializer=shardcall_dot_v1_dot_file__service__pb2.SaveCheckpointRequest.FromString,
+                    response_serializer=shardcall_dot_v1_dot_file__service__pb2.SaveCheckpointResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'shardcall.v1.FileService', rpc_method_handlers)
@@ -195,6 +235,11 @@ def add_FileServiceServicer_to_server(servicer, server):
 class FileService(object):
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
+
+    A checkpoint has the arrays with names of a principal. When the mesh or the
+    server has restarted, every name of the last checkpoint stands for its array
+    again, under the same handle, without guests. Names and values that are newer
+    than the checkpoint are lost.
 
     The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
     to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
@@ -309,6 +354,33 @@ class FileService(object):
             '/shardcall.v1.FileService/RemoveFile',
             shardcall_dot_v1_dot_file__service__pb2.RemoveFileRequest.SerializeToString,
             shardcall_dot_v1_dot_file__service__pb2.RemoveFileResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveCheckpoint(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shardcall.v1.FileService/SaveCheckpoint',
+            shardcall_dot_v1_dot_file__service__pb2.SaveCheckpointRequest.SerializeToString,
+            shardcall_dot_v1_dot_file__service__pb2.SaveCheckpointResponse.FromString,
             options,
             channel_credentials,
             insecure,

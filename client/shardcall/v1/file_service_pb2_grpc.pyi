@@ -16,6 +16,11 @@ class FileServiceStub:
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
 
+    A checkpoint has the arrays with names of a principal. When the mesh or the
+    server has restarted, every name of the last checkpoint stands for its array
+    again, under the same handle, without guests. Names and values that are newer
+    than the checkpoint are lost.
+
     The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
     to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
     with slashes between them; it ends in `.npy`. Files belong to a principal, or
@@ -86,10 +91,31 @@ class FileServiceStub:
     Errors: those of the service, and
     * INVALID_ARGUMENT: REQUEST_ID_REUSED.
     """
+    SaveCheckpoint: _grpc.UnaryUnaryMultiCallable[_file_service_pb2.SaveCheckpointRequest, _file_service_pb2.SaveCheckpointResponse]
+    """Writes a checkpoint: the arrays of all names of the principal, or of some,
+    beside which those of the last checkpoint stay.
+
+    Preconditions: none.
+    Guarantees: the arrays have the values of one moment between request and
+    answer, and are on the disk after the answer. Whatever ends the call or the
+    server, the last checkpoint is the complete one before or the complete new
+    one. An array that a principal deletes is deleted from its checkpoint, too.
+    Idempotent: yes: a repeated request writes another checkpoint.
+
+    Errors: those of the service, and
+    * NOT_FOUND: ARRAY_LOST: a name stands for no array.
+    * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
+    * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
+    """
 
 class FileServiceServicer(metaclass=_abc_1.ABCMeta):
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
+
+    A checkpoint has the arrays with names of a principal. When the mesh or the
+    server has restarted, every name of the last checkpoint stands for its array
+    again, under the same handle, without guests. Names and values that are newer
+    than the checkpoint are lost.
 
     The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
     to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
@@ -182,6 +208,28 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: those of the service, and
         * INVALID_ARGUMENT: REQUEST_ID_REUSED.
+        """
+
+    @_abc_1.abstractmethod
+    def SaveCheckpoint(
+        self,
+        request: _file_service_pb2.SaveCheckpointRequest,
+        context: _grpc.ServicerContext,
+    ) -> _file_service_pb2.SaveCheckpointResponse:
+        """Writes a checkpoint: the arrays of all names of the principal, or of some,
+        beside which those of the last checkpoint stay.
+
+        Preconditions: none.
+        Guarantees: the arrays have the values of one moment between request and
+        answer, and are on the disk after the answer. Whatever ends the call or the
+        server, the last checkpoint is the complete one before or the complete new
+        one. An array that a principal deletes is deleted from its checkpoint, too.
+        Idempotent: yes: a repeated request writes another checkpoint.
+
+        Errors: those of the service, and
+        * NOT_FOUND: ARRAY_LOST: a name stands for no array.
+        * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
+        * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
         """
 
 def add_FileServiceServicer_to_server(servicer: FileServiceServicer, server: _grpc.Server) -> None: ...

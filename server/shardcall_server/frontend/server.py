@@ -41,12 +41,13 @@ from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
+from shardcall_server.frontend.dispatch.checkpoints import Checkpoints
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRunner
 from shardcall_server.frontend.dispatch.mesh_queue import make_queue
-from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh, SupervisorConfig
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
@@ -63,6 +64,7 @@ from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.grpc_options import grpc_options
+from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS, StreamLimits
 from shardcall_server.frontend.services.call_streams import CallStreams
@@ -129,7 +131,11 @@ class FrontEnd:
         limits_of = self._tokens.limits_of if self._tokens else no_limits
         self._array_folder = _array_folder(settings, limits_of)
         self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
-        self._host_resources = HostResources(settings, lambda: self._supervisor.session, limits_of)
+        checkpoints = self._array_folder.checkpoints if self._array_folder else None
+        self._host_resources = HostResources(settings, lambda: self._supervisor.session, limits_of, checkpoints)
+        self._checkpoints = (
+            Checkpoints(self._array_folder, self._host_resources, self._mesh) if self._array_folder else None
+        )
         self._idempotency = IdempotencyTable()
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
@@ -167,8 +173,12 @@ class FrontEnd:
             maximum_concurrent_rpcs=threads.hard_limit,
         )
 
+    async def _mesh(self, call: ServerCall) -> ReadyMesh:
+        return await self._supervisor.mesh(call)
+
     def _make_supervisor(self) -> MeshSupervisor:
-        settings = self._settings
+        settings, checkpoints = self._settings, self._checkpoints
+        restoring = {"restore": checkpoints.restore, "adopt": checkpoints.adopt} if checkpoints else {}
         return MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             SupervisorConfig(
@@ -179,6 +189,7 @@ class FrontEnd:
                 limits=_watch_limits(settings),
                 warm_up=self._warm_up.prepare,
                 hosts=self._hosts,
+                **restoring,
             ),
         )
 
@@ -222,7 +233,9 @@ class FrontEnd:
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
         )
-        files = FileServicer(self._array_folder, host_resources, reader, writer, idempotency, settings)
+        files = FileServicer(
+            self._array_folder, self._checkpoints, host_resources, reader, writer, idempotency, settings
+        )
         file_service_pb2_grpc.add_FileServiceServicer_to_server(
             cast(file_service_pb2_grpc.FileServiceServicer, files), self._server
         )
@@ -411,7 +424,7 @@ def _watch_limits(settings: Settings) -> WatchLimits:
 
 
 def _array_folder(settings: Settings, limits_of: Callable[[str], PrincipalLimits]) -> ArrayFolder | None:
-    if not settings.array_dir:
+    if not settings.array_dir or settings.hosts:
         return None
     return ArrayFolder(settings.array_dir, settings.max_file_bytes, settings.max_files, limits_of)
 

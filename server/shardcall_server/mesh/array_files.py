@@ -15,12 +15,14 @@ import jax
 import ml_dtypes
 import numpy as np
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.link.file_errors import damaged, file_error
 from shardcall_server.link.process_blocks import Bounds, crop
 from shardcall_server.mesh.placement import ParallelCopier, aligned_empty, bounds_of, shards_of
+from shardcall_server.mesh.resident_arrays import DeviceArray
 
 PIECE_BYTES = 8 << 20
 
@@ -113,6 +115,67 @@ class FileSource:
             piece = data.view(stored).reshape(shape)
             yield bounds[::order], piece.T if self.is_column_major else piece
             position += data.nbytes
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """An array in an npy file of a folder, which is opened when the array is put.
+
+    Attributes:
+        type: its type.
+        folder: the descriptor of the folder.
+        name: the name of the file.
+        offset: the offset of its first element, in bytes.
+    """
+
+    type: ArrayType
+    folder: int
+    name: str
+    offset: int
+
+    def put(self, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
+        """Puts the array on the devices; as `FileSource.put`.
+
+        Raises:
+            CallError: FILE_DAMAGED.
+        """
+        try:
+            fd = os.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.folder)
+            try:
+                source = FileSource(self.type, ArrayFile(fd, self.offset), is_column_major=False, is_big_endian=False)
+                return source.put(placement, copier, may_alias=may_alias)
+            finally:
+                os.close(fd)
+        except (OSError, CallError) as error:
+            why = error.strerror if isinstance(error, OSError) else error.message
+            raise CallError(
+                Reason.FILE_DAMAGED,
+                f"the array is in a checkpoint, whose file cannot be read ({why}); delete the array, or put it again",
+                field="handle",
+            ) from None
+
+
+def write_file(folder: int, name: str, header: bytes, resident: DeviceArray, copier: ParallelCopier) -> None:
+    """Writes an array to a new file in a folder, and brings it to the disk.
+
+    Args:
+        folder: the descriptor of the folder.
+        name: the name of the file.
+        header: the bytes before the first element.
+
+    Raises:
+        CallError: FILE_LIMIT, FILES_UNAVAILABLE.
+    """
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        try:
+            _write_all(fd, np.frombuffer(header, np.uint8), 0)
+            ArrayFile(fd, len(header)).write(resident.array, resident.type, copier)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise file_error(error) from error
 
 
 def pieces_of(shape: Sequence[int], itemsize: int) -> Iterator[Bounds]:

@@ -7,6 +7,7 @@ for results have other threads.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,7 @@ from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.framing import Frame, Link
-from shardcall_server.mesh.array_files import ArrayFile, FileSource
+from shardcall_server.mesh.array_files import ArrayFile, FileSource, FolderSource, write_file
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.compilers import CompilationJob, Compiler
@@ -174,10 +175,8 @@ class Commands:
                 self._map(message, fd)
             case "put_array":
                 self._put(message)
-            case "save_array":
-                self._save(message)
-            case "load_array":
-                self._load(message)
+            case "save_array" | "load_array" | "write_arrays" | "declare_arrays":
+                self._begin_with_file(command, message)
             case "measure" | "discard_trial_blocks":
                 self._run_trial(message)
             case "compile_known_answer" | "run_known_answer":
@@ -188,6 +187,17 @@ class Commands:
                 self._planner.submit(self._end_compilation, message.end_compilation.prepare_call_id)
             case "trim":
                 self._planner.submit(trim)
+
+    def _begin_with_file(self, command: str, message: link_pb2.FrontEndMessage) -> None:
+        match command:
+            case "save_array":
+                self._save(message)
+            case "load_array":
+                self._load(message)
+            case "write_arrays":
+                self._write_files(message)
+            case "declare_arrays":
+                self._declare(message)
 
     def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         if fd is not None:
@@ -311,6 +321,32 @@ class Commands:
             resident.array.block_until_ready()
             file.write(resident.array, resident.type, self._copier)
             answer.send(executed=link_pb2.Executed(gather_seconds=time.monotonic() - began))
+
+    def _write_files(self, message: link_pb2.FrontEndMessage) -> None:
+        command = message.write_arrays
+        with CommandAnswer(self._link, message.call_id) as answer:
+            arrays = [self._resident_arrays.get(file.array_id) for file in command.files]  # on this thread: one moment
+            folder = self._memory.descriptor(command.memory_id)
+            self._file_threads.submit(self._finish_write_files, answer, arrays, folder, message)
+
+    def _finish_write_files(
+        self, answer: CommandAnswer, arrays: list[DeviceArray], folder: int, message: link_pb2.FrontEndMessage
+    ) -> None:
+        with answer, phase("save", message):
+            began = time.monotonic()
+            for file, resident in zip(message.write_arrays.files, arrays, strict=True):
+                resident.array.block_until_ready()
+                write_file(folder, file.name, file.header, resident, self._copier)
+            answer.send(executed=link_pb2.Executed(gather_seconds=time.monotonic() - began))
+
+    def _declare(self, message: link_pb2.FrontEndMessage) -> None:
+        command = message.declare_arrays
+        with CommandAnswer(self._link, message.call_id) as answer:
+            folder = os.dup(self._memory.descriptor(command.memory_id))  # open as long as this process runs
+            for file in command.files:
+                put = self._arrivals.prepare(file.array)
+                self._arrivals.declare(put, FolderSource(put.type, folder, file.name, file.offset))
+            answer.send(array_put=link_pb2.ArrayPut())
 
     def _get(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.get_array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import jax
@@ -28,6 +28,19 @@ class DeviceArray:
     array: jax.Array
 
 
+@dataclass(frozen=True)
+class DeclaredArray:
+    """A resident array that is read from a file when it is first used.
+
+    Attributes:
+        type: the unpadded shape and the element type.
+        read: returns the padded array, in device memory.
+    """
+
+    type: ArrayType
+    read: Callable[[], jax.Array]
+
+
 class ResidentArrays:
     """The resident arrays, by the ids that commands use.
 
@@ -38,22 +51,34 @@ class ResidentArrays:
 
     def __init__(self, copier: ParallelCopier) -> None:
         self._copier = copier
-        self._arrays: dict[int, DeviceArray] = {}
+        self._arrays: dict[int, DeviceArray | DeclaredArray] = {}
         self._is_one_process = jax.process_count() == 1
 
     def keep(self, array_id: int, array_type: ArrayType, array: jax.Array) -> None:
         """Adds an array."""
         self._arrays[array_id] = DeviceArray(array_type, array)
 
+    def declare(self, array_id: int, array_type: ArrayType, read: Callable[[], jax.Array]) -> None:
+        """Adds an array that is read when a command first uses it."""
+        self._arrays[array_id] = DeclaredArray(array_type, read)
+
     def get(self, array_id: int) -> DeviceArray:
         """Returns an array.
 
         Raises:
-            CallError: ARRAY_LOST.
+            CallError: ARRAY_LOST; FILE_DAMAGED for a declared array that cannot be read.
         """
         resident = self._arrays.get(array_id)
         if resident is None:
             raise CallError(Reason.ARRAY_LOST, "the array is no longer on the mesh; put it again", field="handle")
+        if isinstance(resident, DeclaredArray):
+            return self._read(array_id, resident)
+        return resident
+
+    def _read(self, array_id: int, declared: DeclaredArray) -> DeviceArray:
+        resident = DeviceArray(declared.type, declared.read())
+        if self._arrays.get(array_id) is declared:  # else it was deleted meanwhile
+            self._arrays[array_id] = resident
         return resident
 
     def delete(self, array_ids: Iterable[int]) -> bool:

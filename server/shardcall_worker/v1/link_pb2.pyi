@@ -65,6 +65,8 @@ class FrontEndMessage(_message.Message):
     END_COMPILATION_FIELD_NUMBER: _builtins.int
     SAVE_ARRAY_FIELD_NUMBER: _builtins.int
     LOAD_ARRAY_FIELD_NUMBER: _builtins.int
+    WRITE_ARRAYS_FIELD_NUMBER: _builtins.int
+    DECLARE_ARRAYS_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The id that the answer repeats; unique in an epoch. 0 if there is no answer."""
     sequence: _builtins.int
@@ -168,6 +170,14 @@ class FrontEndMessage(_message.Message):
     def load_array(self) -> Global___LoadArray:
         """Stores an array on the mesh from a file."""
 
+    @_builtins.property
+    def write_arrays(self) -> Global___WriteArrays:
+        """Writes resident arrays to files of their own."""
+
+    @_builtins.property
+    def declare_arrays(self) -> Global___DeclareArrays:
+        """Declares arrays that are read from files when they are used."""
+
     def __init__(
         self,
         *,
@@ -197,12 +207,14 @@ class FrontEndMessage(_message.Message):
         end_compilation: Global___EndCompilation | None = ...,
         save_array: Global___SaveArray | None = ...,
         load_array: Global___LoadArray | None = ...,
+        write_arrays: Global___WriteArrays | None = ...,
+        declare_arrays: Global___DeclareArrays | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "load_array", b"load_array", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "save_array", b"save_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "command", b"command", "compile_known_answer", b"compile_known_answer", "declare_arrays", b"declare_arrays", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "load_array", b"load_array", "measure", b"measure", "prepare", b"prepare", "put_array", b"put_array", "run_known_answer", b"run_known_answer", "save_array", b"save_array", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim", "write_arrays", b"write_arrays"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "load_array", b"load_array", "measure", b"measure", "owner", b"owner", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "save_array", b"save_array", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attach_memory", b"attach_memory", "call_id", b"call_id", "command", b"command", "compile_known_answer", b"compile_known_answer", "declare_arrays", b"declare_arrays", "delete_arrays", b"delete_arrays", "detach_memory", b"detach_memory", "discard_trial_blocks", b"discard_trial_blocks", "drop_loop", b"drop_loop", "end_compilation", b"end_compilation", "evict", b"evict", "execute", b"execute", "get_array", b"get_array", "get_compiled_text", b"get_compiled_text", "load_array", b"load_array", "measure", b"measure", "owner", b"owner", "prepare", b"prepare", "put_array", b"put_array", "request_id", b"request_id", "run_known_answer", b"run_known_answer", "save_array", b"save_array", "sequence", b"sequence", "shutdown", b"shutdown", "start", b"start", "start_profile", b"start_profile", "stop_profile", b"stop_profile", "trim", b"trim", "write_arrays", b"write_arrays"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer", "drop_loop", "end_compilation", "save_array", "load_array"]  # noqa: Y015
+    _WhichOneofReturnType_command: _TypeAlias = _typing.Literal["start", "prepare", "execute", "evict", "get_compiled_text", "shutdown", "attach_memory", "detach_memory", "trim", "put_array", "get_array", "delete_arrays", "measure", "discard_trial_blocks", "start_profile", "stop_profile", "compile_known_answer", "run_known_answer", "drop_loop", "end_compilation", "save_array", "load_array", "write_arrays", "declare_arrays"]  # noqa: Y015
     _WhichOneofArgType_command: _TypeAlias = _typing.Literal["command", b"command"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_command) -> _WhichOneofReturnType_command | None: ...
 
@@ -1183,6 +1195,125 @@ class LoadArray(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LoadArray: _TypeAlias = LoadArray  # noqa: Y015
+
+@_typing.final
+class WriteArrays(_message.Message):
+    """Writes resident arrays to new npy files in a folder, and brings them to the
+    disk. The arrays are those of one moment, that of the command in the order of
+    launches. The answer is Executed. Only to the worker of a mesh of one process.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class File(_message.Message):
+        """A file."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ARRAY_ID_FIELD_NUMBER: _builtins.int
+        NAME_FIELD_NUMBER: _builtins.int
+        HEADER_FIELD_NUMBER: _builtins.int
+        array_id: _builtins.int
+        """The array."""
+        name: _builtins.str
+        """The name of the file in the folder."""
+        header: _builtins.bytes
+        """The bytes before the first element."""
+        def __init__(
+            self,
+            *,
+            array_id: _builtins.int = ...,
+            name: _builtins.str = ...,
+            header: _builtins.bytes = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "header", b"header", "name", b"name"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.int
+    """The folder, as a file on disk."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___WriteArrays.File]:
+        """The files."""
+
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.int = ...,
+        files: _abc.Iterable[Global___WriteArrays.File] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "memory_id", b"memory_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WriteArrays: _TypeAlias = WriteArrays  # noqa: Y015
+
+@_typing.final
+class DeclareArrays(_message.Message):
+    """Declares arrays that are read from npy files in a folder when a command first
+    uses them. The answer is ArrayPut. Only to the worker of a mesh of one process.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class File(_message.Message):
+        """A file."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ARRAY_FIELD_NUMBER: _builtins.int
+        NAME_FIELD_NUMBER: _builtins.int
+        OFFSET_FIELD_NUMBER: _builtins.int
+        name: _builtins.str
+        """The name of the file in the folder."""
+        offset: _builtins.int
+        """The offset of the first element."""
+        @_builtins.property
+        def array(self) -> Global___PutArray:
+            """The array, without data."""
+
+        def __init__(
+            self,
+            *,
+            array: Global___PutArray | None = ...,
+            name: _builtins.str = ...,
+            offset: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "name", b"name", "offset", b"offset"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.int
+    """The folder, as a file on disk."""
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeclareArrays.File]:
+        """The files."""
+
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.int = ...,
+        files: _abc.Iterable[Global___DeclareArrays.File] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "memory_id", b"memory_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareArrays: _TypeAlias = DeclareArrays  # noqa: Y015
 
 @_typing.final
 class DeleteArrays(_message.Message):

@@ -94,7 +94,7 @@ class ArrayWriter:
         mesh = await self._supervisor.mesh(call)
         if not message.HasField("mesh"):
             message.mesh.CopyFrom(encode_mesh(default_mesh(self._settings, mesh.ready)))
-        device_bytes = _device_bytes(source.type, _plan(source.type, message, len(mesh.ready.devices)))
+        device_bytes = device_bytes_of(source.type, plan_of(source.type, message, len(mesh.ready.devices)))
         self._queue.check(device_bytes)
         with (
             self._array_table.reserve(message.lease_id, device_bytes, call.principal_name) as reservation,
@@ -141,7 +141,7 @@ class ArrayWriter:
                 spec=message.spec,
                 data=buffers.operands[0],
             )
-            plan = _plan(array_type, message, len(mesh.ready.devices))
+            plan = plan_of(array_type, message, len(mesh.ready.devices))
             grant = await self._queue.acquire(call, reservation.device_bytes, again=again)
             running = RunningCommand(call, buffers, grant)
             try:
@@ -151,7 +151,7 @@ class ArrayWriter:
                 continue
             with running.deleted_unless_done([reservation.array_id]):
                 await running.answer()
-                nbytes = _device_bytes(array_type, plan)
+                nbytes = device_bytes_of(array_type, plan)
                 resident = reservation.commit(running.epoch, array_type, plan.mesh, plan.results[0], nbytes, handle)
                 return resident, plan
 
@@ -180,7 +180,7 @@ def _refuse_large(what: str, field: str, nbytes: int, limit: int) -> None:
         )
 
 
-def _plan(array_type: ArrayType, message: PutMessage, device_count: int) -> kernel_pb2.Plan:
+def plan_of(array_type: ArrayType, message: PutMessage | link_pb2.PutArray, device_count: int) -> kernel_pb2.Plan:
     """Returns the placement of an array on a mesh of ``device_count`` devices.
 
     Raises:
@@ -208,6 +208,6 @@ def _new_plan(array_type: ArrayType, mesh: bytes, spec: bytes, device_count: int
 _kept_plan = lru_cache(maxsize=256)(_new_plan)  # a stream sends the plan of equal puts once
 
 
-def _device_bytes(array_type: ArrayType, plan: kernel_pb2.Plan) -> int:
+def device_bytes_of(array_type: ArrayType, plan: kernel_pb2.Plan) -> int:
     """Returns the bytes that an array takes on all devices."""
     return ArrayType(tuple(plan.results[0].block_shape), array_type.dtype).nbytes * len(plan.mesh.device_ids)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
+from shardcall_server.frontend.files.checkpoint_folder import CheckpointFolder
 from shardcall_server.frontend.memory.arena import Arena
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator
@@ -30,6 +31,7 @@ class HostResources:
     Args:
         session: returns the current session of the mesh; None if there is none.
         limits_of: returns the present limits of a principal in the token file.
+        checkpoints: the checkpoints of arrays with names; None for none.
 
     Attributes:
         budget: the memory budget of regions and segments.
@@ -45,6 +47,7 @@ class HostResources:
         settings: Settings,
         session: Callable[[], MeshSession | None],
         limits_of: Callable[[str], PrincipalLimits] = no_limits,
+        checkpoints: CheckpointFolder | None = None,
     ) -> None:
         self._session = session
         self._trim_after_s = settings.trim_after_s
@@ -63,6 +66,7 @@ class HostResources:
             max_client_bytes=settings.max_resident_bytes_per_client,
             max_arrays=settings.max_resident_arrays,
             limits_of=limits_of,
+            checkpoints=checkpoints,
         )
         self.buffer_allocator = BufferAllocator(self.arena, self.segments)
         self._lease_timer = LeaseTimer(self.array_table)

@@ -172,6 +172,13 @@ class RunningCommand:
             self.delete_when_done(array_ids)
             raise
 
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Calls back once the command is answered; at once if it was not sent."""
+        if self._session is None:
+            callback()
+        else:
+            self._answer.add_done_callback(lambda _: callback())
+
     def delete_when_done(self, array_ids: Sequence[int]) -> None:
         """Deletes the arrays that the command keeps on the mesh, once it is answered."""
         delete = link_pb2.FrontEndMessage(delete_arrays=link_pb2.DeleteArrays(array_ids=array_ids))

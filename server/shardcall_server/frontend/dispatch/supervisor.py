@@ -60,6 +60,10 @@ class ReadyMesh:
         return {kernel.name: kernel for kernel in self.ready.kernels}
 
 
+def _do_nothing(mesh: ReadyMesh) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class SupervisorConfig:
     """Configuration of a `MeshSupervisor`.
@@ -72,6 +76,8 @@ class SupervisorConfig:
         limits: the time limits of workers.
         warm_up: called before the mesh is announced.
         hosts: the hosts of the mesh; None for a mesh without several hosts.
+        restore: puts arrays on a mesh before it is announced; on the thread that reads the link.
+        adopt: called every second with the mesh that answers.
     """
 
     open_session: Callable[[Sequence[Worker]], MeshSession]
@@ -81,6 +87,8 @@ class SupervisorConfig:
     limits: WatchLimits
     warm_up: WarmUp | None = None
     hosts: HostsWatcher | None = None
+    restore: Callable[[ReadyMesh], None] = _do_nothing
+    adopt: Callable[[ReadyMesh], None] = _do_nothing
 
 
 class MeshSupervisor:
@@ -197,6 +205,8 @@ class MeshSupervisor:
             session.quarantine.isolation.wake()
         if self._mesh_history.is_ready:
             self._workers.start_spares()
+            if (mesh := self._last) is not None and not mesh.session.ended:
+                self._config.adopt(mesh)
 
     def _supervise(self) -> None:
         while not self._stopping.is_set():
@@ -276,6 +286,7 @@ class MeshSupervisor:
             session.stop(StopRequest(wrong))
             return
         mesh = ReadyMesh(session, ready.result(), self._config.make_programs(session))
+        self._config.restore(mesh)
         if (warm_up := self._config.warm_up) is None:
             self._announce(mesh)
             return

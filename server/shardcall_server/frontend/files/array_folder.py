@@ -23,6 +23,7 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import lock
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
+from shardcall_server.frontend.files.checkpoint_folder import CheckpointFolder
 from shardcall_server.frontend.files.npy_header import read_header
 from shardcall_server.link.file_errors import file_error
 from shardcall_server.settings import SettingsError
@@ -69,6 +70,9 @@ class ArrayFolder:
         max_files: the limit of their number.
         limits_of: returns the present limits of a principal in the token file.
 
+    Attributes:
+        checkpoints: the checkpoints of arrays with names, which count as files.
+
     Raises:
         SettingsError: the folder cannot be used.
     """
@@ -94,9 +98,11 @@ class ArrayFolder:
                 f"setting array_dir is {path!r}, which cannot be used: {error.strerror}; name a folder that the "
                 "server's user may write to"
             ) from None
+        self.checkpoints = CheckpointFolder(path)
 
     def close(self) -> None:
         """Closes the folder."""
+        self.checkpoints.close()
         os.close(self._root)
 
     @contextmanager
@@ -203,18 +209,8 @@ class ArrayFolder:
         saving = [(other, size) for who, other, size in self._saving.values() if who == owner]
         sizes = self._sizes(owner) | {name: nbytes}
         names = sizes.keys() | {other for other, _ in saving}
-        max_bytes, remedy = self._max_bytes, "start the server with a larger --max-file-bytes"
-        limit = self._limits_of(owner).max_file_bytes
-        if limit is not None and limit < max_bytes:
-            max_bytes, remedy = limit, "have the administrator raise max_file_bytes in the token file"
-        if (total := sum(sizes.values()) + sum(size for _, size in saving)) > max_bytes:
-            raise CallError(
-                Reason.FILE_LIMIT,
-                f"the file has {exact(nbytes)}, with which the files of this principal would have {exact(total)}, and "
-                f"{exact(max_bytes)} are allowed; remove files by client.remove_file, or {remedy}",
-                field="name",
-                metadata={"bytes": str(total), "limit": str(max_bytes)},
-            )
+        total = sum(sizes.values()) + sum(size for _, size in saving) + self.checkpoints.nbytes(owner)
+        self._check_bytes(owner, total, f"the file has {exact(nbytes)}")
         if len(names) > self._max_files:
             raise CallError(
                 Reason.FILE_LIMIT,
@@ -222,6 +218,33 @@ class ArrayFolder:
                 "client.remove_file, or start the server with a larger --max-files",
                 field="name",
                 metadata={"files": str(len(names)), "limit": str(self._max_files)},
+            )
+
+    def check_checkpoint(self, owner: str, nbytes: int) -> None:
+        """Checks that a principal may have a checkpoint of so many bytes beside its files.
+
+        Raises:
+            CallError: FILE_LIMIT, FILES_UNAVAILABLE.
+        """
+        with self._lock:
+            total = sum(self._sizes(owner).values()) + sum(
+                size for who, _, size in self._saving.values() if who == owner
+            )
+        self._check_bytes(owner, total + nbytes, f"the checkpoint has {exact(nbytes)}")
+
+    def _check_bytes(self, owner: str, total: int, what: str) -> None:
+        """Raises CallError if the files of a principal would have more bytes than are allowed."""
+        max_bytes, remedy = self._max_bytes, "start the server with a larger --max-file-bytes"
+        limit = self._limits_of(owner).max_file_bytes
+        if limit is not None and limit < max_bytes:
+            max_bytes, remedy = limit, "have the administrator raise max_file_bytes in the token file"
+        if total > max_bytes:
+            raise CallError(
+                Reason.FILE_LIMIT,
+                f"{what}, with which the files of this principal would have {exact(total)}, and {exact(max_bytes)} are "
+                f"allowed; remove files by client.remove_file, or {remedy}",
+                field="name",
+                metadata={"bytes": str(total), "limit": str(max_bytes)},
             )
 
     def _sizes(self, owner: str) -> dict[str, int]:

@@ -113,12 +113,12 @@ def address_of(text: str, caller: str) -> tuple[str, str]:
     return (principal if slash else caller), name
 
 
-def no_array(text: str) -> CallError:
-    """Returns the error of a name that stands for no array that the caller may use."""
+def no_array(text: str, note: str = "") -> CallError:
+    """Returns the error of a name that stands for no array that the caller may use; ``note`` follows the reasons."""
     return CallError(
         Reason.ARRAY_LOST,
         f"no array has the name {shorten(text)!r}: none was put under it, it was deleted, its time ended, or the mesh "
-        "or the server restarted; list the names by client.list(), or put the array again",
+        f"or the server restarted; list the names by client.list(), or put the array again{note}",
         field="name",
         metadata={"name": shorten(text)},
     )

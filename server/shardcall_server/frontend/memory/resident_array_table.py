@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,7 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
+from shardcall_server.frontend.files.checkpoint_folder import CheckpointFolder
 from shardcall_server.frontend.memory.array_guests import (
     HANDLE_BYTES,
     check_guest,
@@ -78,6 +80,7 @@ class ResidentArrayTable:
             ``max_bytes``, so that some remain for the next client.
         max_arrays: the total number of arrays, of which one client has at most three quarters.
         limits_of: returns the present limits of a principal in the token file.
+        checkpoints: the checkpoints of arrays with names; None for none.
 
     Attributes:
         device_bytes: the bytes of all arrays on the devices.
@@ -93,7 +96,9 @@ class ResidentArrayTable:
         max_client_bytes: float = math.inf,
         max_arrays: int = 1 << 18,
         limits_of: Callable[[str], PrincipalLimits] = no_limits,
+        checkpoints: CheckpointFolder | None = None,
     ) -> None:
+        self._checkpoints = checkpoints
         self._on_delete = on_delete
         # Guards the table, its leases and their quotas; `on_delete` and `computed` run without it.
         self._lock = lock("the lock of the resident arrays")
@@ -191,9 +196,13 @@ class ResidentArrayTable:
         with self._changing():
             resident = self._by_handle.get((owner, handle)) or self._names.guests.find(owner, handle)
             if resident is None:
-                raise array_lost(handle, field)
+                raise array_lost(handle, field, self._note(owner))
             self._leases.renew(resident.lease)
             return resident
+
+    def _note(self, owner: str, name: str = "") -> str:
+        """Returns what an error about a lost array says of the last checkpoint."""
+        return "" if self._checkpoints is None else self._checkpoints.note(owner, name)
 
     def of_lease(self, lease_id: bytes, owner: str = "") -> list[ResidentArray]:
         """Returns the arrays of an owner's lease, oldest first; none for an unknown lease.
@@ -228,6 +237,8 @@ class ResidentArrayTable:
         if expires_at < math.inf:
             description.expires_in_seconds = max(0.0, expires_at - now)
         if resident.name:
+            if self._checkpoints is not None and not resident.guest:
+                description.in_checkpoint = self._checkpoints.has(resident.owner, resident.name, resident.handle)
             with self._lock:
                 description.guests.extend(self._names.guests.describe(resident))
         return description
@@ -250,8 +261,13 @@ class ResidentArrayTable:
                 guest = self._names.guests.get(principal, of_principal, owner)
                 resident = None if guest is None else guest.array
         if resident is None:
-            raise no_array(name)
+            raise no_array(name, self._note(principal, of_principal) if principal == owner else "")
         return resident
+
+    def has_name(self, owner: str, name: str) -> bool:
+        """Returns whether a name of an owner stands for an array."""
+        with self._lock:
+            return self._names.find(owner, name) is not None
 
     def name(
         self,
@@ -480,10 +496,11 @@ class ResidentArrayTable:
             return lease is not None and bool(lease.arrays)
 
     def delete(self, handles: Sequence[bytes], owner: str = "") -> list[ResidentArray]:
-        """Deletes an owner's arrays; returns those that existed.
+        """Deletes an owner's arrays, those with names from its last checkpoint, too; returns those that existed.
 
         Raises:
-            CallError: too many handles, or one of the wrong length; no array is deleted then.
+            CallError: too many handles, or one of the wrong length; FILE_LIMIT or FILES_UNAVAILABLE if the checkpoint
+                cannot be written without them. No array is deleted then.
         """
         if len(handles) > MAX_DELETED:
             raise CallError(
@@ -494,12 +511,27 @@ class ResidentArrayTable:
             )
         for handle in handles:
             check_handle(handle, "handles")
+        with self._lock:
+            names = [resident.name for resident in self._of_handles(handles, owner) if resident.name]
+        forgetting = self._checkpoints.forgetting(owner, names) if self._checkpoints and names else nullcontext()
+        with forgetting:
+            return self._delete(handles, owner)
+
+    def withdraw(self, resident: ResidentArray) -> None:
+        """Deletes an array whose values could not be computed; the last checkpoint of its name stays."""
+        self._delete([resident.handle], resident.owner)
+
+    def _delete(self, handles: Sequence[bytes], owner: str) -> list[ResidentArray]:
         with self._changing() as gone:
-            named = (self._by_handle.get((owner, handle)) for handle in dict.fromkeys(handles))
-            there = [resident for resident in named if resident is not None]
+            there = self._of_handles(handles, owner)
             self._remove(there)
             gone.extend(there)
         return there
+
+    def _of_handles(self, handles: Sequence[bytes], owner: str) -> list[ResidentArray]:
+        check_held(self._lock)
+        there = (self._by_handle.get((owner, handle)) for handle in dict.fromkeys(handles))
+        return [resident for resident in there if resident is not None]
 
     def expire(self) -> list[ResidentArray]:
         """Removes expired leases; returns their arrays."""
@@ -663,7 +695,7 @@ class Reservation:
 
     def withdraw(self, resident: ResidentArray) -> None:
         """Deletes the array again, if it still exists: its values could not be computed."""
-        self._table.delete([resident.handle], self.lease.owner)
+        self._table.withdraw(resident)
 
     def cancel(self) -> None:
         """Releases the reservation if it is not settled."""
@@ -679,13 +711,13 @@ class Reservation:
         self.cancel()
 
 
-def array_lost(handle: bytes, field: str = "handle") -> CallError:
-    """Returns the error of a handle without an array."""
+def array_lost(handle: bytes, field: str = "handle", note: str = "") -> CallError:
+    """Returns the error of a handle without an array; ``note`` follows the reasons."""
     prefix = f"{handle.hex()[:_SHOWN_DIGITS]}…"
     return CallError(
         Reason.ARRAY_LOST,
         f"no array on the mesh has the handle {prefix}: it was deleted, its lease expired, or the mesh or "
-        "the server restarted; put the array again",
+        f"the server restarted; put the array again{note}",
         field=field,
         metadata={"handle": prefix},
     )

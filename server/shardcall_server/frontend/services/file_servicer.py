@@ -9,9 +9,11 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
+from shardcall_server.frontend.dispatch.checkpoints import Checkpoints
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, described, parts_of
+from shardcall_server.frontend.files.checkpoint_folder import file_bytes
 from shardcall_server.frontend.files.npy_header import header_of, read_header
 from shardcall_server.frontend.memory.call_buffers import FileOperand, OperandSource
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -25,11 +27,13 @@ class FileServicer:
 
     Args:
         folder: the files; None if the server keeps none.
+        checkpoints: the checkpoints in it.
     """
 
     def __init__(
         self,
         folder: ArrayFolder | None,
+        checkpoints: Checkpoints | None,
         host_resources: HostResources,
         reader: ArrayReader,
         writer: ArrayWriter,
@@ -37,6 +41,7 @@ class FileServicer:
         settings: Settings,
     ) -> None:
         self._folder = folder
+        self._checkpoints = checkpoints
         self._host_resources = host_resources
         self._reader = reader
         self._writer = writer
@@ -111,6 +116,20 @@ class FileServicer:
             return file_service_pb2.RemoveFileResponse(existed=folder.remove(call.principal_name, request.name))
 
         return call.run(self._idempotency.once(call, request, remove))
+
+    def SaveCheckpoint(  # noqa: N802
+        self, request: file_service_pb2.SaveCheckpointRequest, call: ServerCall
+    ) -> file_service_pb2.SaveCheckpointResponse:
+        """Writes a checkpoint."""
+        self._checked_folder()
+        assert self._checkpoints is not None  # there is a folder
+        checkpoint = call.run(self._checkpoints.save(call, request.names))
+        return file_service_pb2.SaveCheckpointResponse(
+            time_seconds=checkpoint.time_seconds,
+            names=[array.name for array in checkpoint.arrays],
+            size_bytes=sum(map(file_bytes, checkpoint.arrays)),
+            timing=call.finish(),
+        )
 
     def _checked_folder(self) -> ArrayFolder:
         """Returns the folder of the files.

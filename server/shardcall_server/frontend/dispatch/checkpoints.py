@@ -1,0 +1,307 @@
+"""Checkpoints of arrays with names, which are on the mesh again after a restart of the mesh or of the server."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from functools import partial
+
+import structlog
+
+from shardcall.v1 import mesh_pb2
+from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.dispatch.array_writer import device_bytes_of, plan_of
+from shardcall_server.frontend.dispatch.host_resources import HostResources
+from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
+from shardcall_server.frontend.dispatch.running_command import RunningCommand
+from shardcall_server.frontend.dispatch.supervisor import ReadyMesh
+from shardcall_server.frontend.files.array_folder import ArrayFolder
+from shardcall_server.frontend.files.checkpoint_folder import (
+    Checkpoint,
+    CheckpointArray,
+    ends_at,
+    file_bytes,
+    is_expired,
+    new_file,
+)
+from shardcall_server.frontend.files.npy_header import header_of
+from shardcall_server.frontend.memory.array_names import check_name, no_array
+from shardcall_server.frontend.memory.call_buffers import CallBuffers
+from shardcall_server.frontend.memory.open_file import OpenFile
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, array_lost
+from shardcall_server.frontend.rpc.promise import Promise
+from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.workers.session import SessionEndedError
+from shardcall_server.link.wire import decode_array_type, encode_array_type
+from shardcall_worker.v1 import link_pb2
+
+MAX_NAMES = 1024
+"""The most names of one request."""
+
+_LEASE_ID_BYTES = 16
+_DECLARED_AT_ONCE = 256  # arrays of a command to the worker
+
+
+class Checkpoints:
+    """Writes checkpoints, and restores the last ones on each mesh.
+
+    Args:
+        folder: the files.
+        host_resources: the table of arrays, and the files of commands.
+        mesh: returns the mesh, once it answers.
+    """
+
+    def __init__(
+        self, folder: ArrayFolder, host_resources: HostResources, mesh: Callable[[ServerCall], Awaitable[ReadyMesh]]
+    ) -> None:
+        self._files = folder
+        self._folder = folder.checkpoints
+        self._host_resources = host_resources
+        self._table = host_resources.array_table
+        self._mesh = mesh
+        self._lock = threading.Lock()  # guards `_writing`
+        self._writing: dict[str, Promise[None]] = {}  # done when a checkpoint of the principal is written
+
+    async def save(self, call: ServerCall, names: Sequence[str]) -> Checkpoint:
+        """Writes a checkpoint of the caller; returns it.
+
+        Args:
+            names: the names whose arrays change in it; none for all, which replaces it.
+
+        Raises:
+            CallError: ARRAY_LOST, INVALID_PARAMETER, FILE_LIMIT, FILES_UNAVAILABLE; the error of a call that should
+                have computed an array; the deadline passed or the caller left.
+        """
+        owner = call.principal_name
+        _check_names(names)
+        if not self._folder.take():
+            raise CallError(
+                Reason.FILES_UNAVAILABLE,
+                "the checkpoints belong to another server, which has the same --array-dir; save them there, or again "
+                "when it has ended",
+            )
+        async with self._one_of(call, owner):
+            mesh = await self._mesh(call)
+            running = RunningCommand(call, buffers := CallBuffers())
+            buffers.memory.append(file := self._host_resources.open_file(self._folder.fd))
+            try:
+                saved_at, residents, arrays, new = self._begin(mesh, running, file, owner, names)
+            finally:
+                file.release()
+            try:
+                if new:
+                    await self._written(call, running, residents)
+                return self._enter(owner, saved_at, arrays, keeps_others=bool(names))
+            finally:
+                running.when_done(partial(self._discard, owner, new))
+
+    @asynccontextmanager
+    async def _one_of(self, call: ServerCall, owner: str) -> AsyncIterator[None]:
+        """Has the checkpoints of a principal written one after another, in the order of their moments."""
+        done: Promise[None] = Promise()
+        while True:
+            with self._lock:
+                before = self._writing.setdefault(owner, done)
+            if before is done:
+                break
+            await call.wait(before, "waiting for another checkpoint")
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._writing[owner]
+            done.set_result(None)
+
+    def _begin(
+        self, mesh: ReadyMesh, running: RunningCommand, file: OpenFile, owner: str, names: Sequence[str]
+    ) -> tuple[float, list[ResidentArray], list[CheckpointArray], list[str]]:
+        """Sends the command that writes the arrays that have changed.
+
+        Returns:
+            The moment of the checkpoint, the arrays on the mesh, as they are in it, and the names of the new files.
+        """
+        with mesh.session.launch_lock:  # between the choice of the arrays and the command no other one is sent
+            saved_at = time.time()
+            residents = self._named(owner, names)
+            arrays = [self._described(resident) for resident in residents]
+            self._check_limit(owner, arrays, keeps_others=bool(names))
+            command = link_pb2.WriteArrays(memory_id=file.memory_id)
+            for resident, array in zip(residents, arrays, strict=True):
+                if not self._folder.has(owner, resident.name, resident.handle):
+                    if resident.epoch != mesh.session.epoch:
+                        raise array_lost(resident.handle)
+                    header = header_of(resident.type)
+                    command.files.add(array_id=resident.array_id, name=array.file, header=header)
+            if command.files:
+                try:
+                    running.send(mesh.session, link_pb2.FrontEndMessage(write_arrays=command))
+                except SessionEndedError:
+                    raise array_lost(residents[0].handle) from None
+        return saved_at, residents, arrays, [file.name for file in command.files]
+
+    def _named(self, owner: str, names: Sequence[str]) -> list[ResidentArray]:
+        there = {resident.name: resident for resident in self._table.of_names(owner) if not resident.guest}
+        for name in names:
+            if name not in there:
+                raise no_array(name, self._folder.note(owner, name))
+        return [there[name] for name in (dict.fromkeys(names) or there)]
+
+    def _described(self, resident: ResidentArray) -> CheckpointArray:
+        """Returns an array as a checkpoint has it: in the file of the last one, or else in a new one."""
+        before = self._folder.find(resident.owner, resident.name)
+        if before is not None and before.handle == resident.handle:
+            return before
+        return CheckpointArray(
+            name=resident.name,
+            handle=resident.handle,
+            type=encode_array_type(resident.type),
+            mesh=resident.mesh,
+            spec=resident.placement.spec,
+            file=new_file(),
+            offset=len(header_of(resident.type)),
+            ends_at_seconds=ends_at(resident.expires_at - self._table.now()),
+        )
+
+    def _check_limit(self, owner: str, arrays: Sequence[CheckpointArray], *, keeps_others: bool) -> None:
+        others = self._others(owner, arrays, keeps_others=keeps_others)
+        self._files.check_checkpoint(owner, sum(map(file_bytes, [*arrays, *others])))
+
+    def _others(self, owner: str, arrays: Sequence[CheckpointArray], *, keeps_others: bool) -> list[CheckpointArray]:
+        """Returns the arrays of the last checkpoint that stay beside others: those that could not be restored do."""
+        names, handles = {array.name for array in arrays}, {array.handle for array in arrays}
+        return [
+            array
+            for array in self._folder.last(owner).arrays
+            if (keeps_others or (owner, array.name) in self._folder.unrestored)
+            and not (array.name in names or array.handle in handles or is_expired(array))
+        ]
+
+    async def _written(self, call: ServerCall, running: RunningCommand, residents: Sequence[ResidentArray]) -> None:
+        try:
+            await running.answer()
+        except CallError:
+            for resident in residents:  # that an array was not computed explains more
+                if resident.computed is not None:
+                    await wait_computed(call, resident.computed, resident.handle, "names")
+            raise
+
+    def _enter(
+        self, owner: str, saved_at: float, arrays: Sequence[CheckpointArray], *, keeps_others: bool
+    ) -> Checkpoint:
+        """Makes arrays that are on the disk the last checkpoint, without those that were deleted meanwhile."""
+        with self._folder.changing():
+            there = [array for array in arrays if self._table.has_name(owner, array.name)]
+            there += self._others(owner, arrays, keeps_others=keeps_others)
+            there.sort(key=lambda array: array.name)
+            checkpoint = Checkpoint(time_seconds=saved_at, arrays=there)
+            self._folder.write(owner, checkpoint)
+            for array in arrays:
+                self._folder.unrestored.pop((owner, array.name), None)
+        return checkpoint
+
+    def _discard(self, owner: str, new: Sequence[str]) -> None:
+        """Removes new files that are not in the last checkpoint, since it was not written."""
+        with self._folder.changing():
+            self._folder.remove(set(new) - {array.file for array in self._folder.last(owner).arrays})
+
+    def adopt(self, mesh: ReadyMesh) -> None:
+        """Restores the checkpoints of another server that has ended."""
+        if not self._folder.is_held:
+            self.restore(mesh)
+
+    def restore(self, mesh: ReadyMesh) -> None:
+        """Declares the arrays of the last checkpoints on a mesh, which reads each when it is first used."""
+        try:
+            if not self._folder.take():
+                return
+        except CallError as error:
+            structlog.get_logger().warning("the checkpoints cannot be read", reason=error.message)
+            return
+        self._folder.unrestored.clear()
+        file = self._host_resources.open_file(self._folder.fd)
+        try:
+            for owner in self._folder.owners():
+                arrays = [array for array in self._folder.last(owner).arrays if not is_expired(array)]
+                for begin in range(0, len(arrays), _DECLARED_AT_ONCE):
+                    self._declare(mesh, file, owner, arrays[begin : begin + _DECLARED_AT_ONCE])
+        finally:
+            file.release()
+
+    def _declare(self, mesh: ReadyMesh, file: OpenFile, owner: str, arrays: Sequence[CheckpointArray]) -> None:
+        command = link_pb2.DeclareArrays(memory_id=file.memory_id)
+        with ExitStack() as stack:
+            declared: list[tuple[CheckpointArray, Reservation]] = []
+            for array in arrays:
+                try:
+                    reservation = self._reserved(mesh, owner, array, command)
+                except CallError as error:
+                    self._leave_out(owner, array, error)
+                else:
+                    declared.append((array, stack.enter_context(reservation)))
+            if not declared:
+                return
+            message = link_pb2.FrontEndMessage(declare_arrays=command)
+            file.acquire()
+            try:
+                answer = mesh.session.command(message, [file])
+            except BaseException:
+                file.release()
+                raise
+            answer.add_done_callback(lambda _: file.release())
+            for (array, reservation), written in zip(declared, command.files, strict=True):
+                try:
+                    self._commit(mesh, owner, array, reservation, written.array)
+                except CallError as error:
+                    self._leave_out(owner, array, error)
+
+    def _reserved(
+        self, mesh: ReadyMesh, owner: str, array: CheckpointArray, command: link_pb2.DeclareArrays
+    ) -> Reservation:
+        """Reserves memory for an array, and adds it to the command."""
+        put = link_pb2.PutArray(type=array.type, mesh=array.mesh, spec=mesh_pb2.OptionalPartitionSpec(spec=array.spec))
+        array_type = decode_array_type(array.type, "type")
+        nbytes = device_bytes_of(array_type, plan_of(array_type, put, len(mesh.ready.devices)))
+        reservation = self._table.reserve(secrets.token_bytes(_LEASE_ID_BYTES), nbytes, owner)
+        put.array_id = reservation.array_id
+        command.files.add(array=put, name=array.file, offset=array.offset)
+        return reservation
+
+    def _commit(
+        self,
+        mesh: ReadyMesh,
+        owner: str,
+        array: CheckpointArray,
+        reservation: Reservation,
+        put: link_pb2.PutArray,
+    ) -> None:
+        array_type = decode_array_type(array.type, "type")
+        plan = plan_of(array_type, put, len(mesh.ready.devices))
+        nbytes, epoch = reservation.device_bytes, mesh.session.epoch
+        resident = reservation.commit(epoch, array_type, plan.mesh, plan.results[0], nbytes, array.handle)
+        keep_s = max(array.ends_at_seconds - time.time(), 1e-3) if array.ends_at_seconds else 0.0
+        try:
+            self._table.name(array.handle, array.name, owner, keep_s=keep_s)
+        except CallError:
+            self._table.withdraw(resident)
+            raise
+
+    def _leave_out(self, owner: str, array: CheckpointArray, error: CallError) -> None:
+        self._folder.unrestored[owner, array.name] = f"it could not be restored: {error.message}"
+        structlog.get_logger().warning(
+            "an array of a checkpoint is not restored", principal=owner, name=array.name, reason=error.message
+        )
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if len(names) > MAX_NAMES:
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"the request has {len(names)} names; give at most {MAX_NAMES}, or none for all names",
+            field="names",
+            metadata={"names": str(len(names)), "allowed": str(MAX_NAMES)},
+        )
+    for name in names:
+        check_name(name)

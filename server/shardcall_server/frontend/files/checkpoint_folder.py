@@ -1,0 +1,280 @@
+"""Checkpoints of the arrays with names of all principals, in a folder below that of the arrays' files.
+
+A checkpoint is one file with a checksum, which names npy files with the values of its arrays; arrays that have not
+changed share theirs with the checkpoint before. Every file is written under a name of its own and brought to the disk
+before a checkpoint names it. The checkpoint before the last one stays until the next, so that one which was cut off or
+damaged costs nothing older.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import structlog
+from google.protobuf.message import DecodeError
+
+from shardcall_core.call_error import CallError
+from shardcall_core.locks import check_held, lock
+from shardcall_server.link.file_errors import file_error
+from shardcall_server.link.wire import decode_array_type
+from shardcall_server.settings import SettingsError
+from shardcall_worker.v1 import checkpoint_pb2
+
+FOLDER_ORDER = 10
+"""The order of the folder's lock, under which that of the table of arrays is taken."""
+
+_NAME = ".checkpoints"
+_NOBODY = "_"  # the principal of callers without one
+_FILE = re.compile(r"(?P<owner>.+)\.(?P<sequence>[0-9a-f]{16})\.checkpoint")
+_TEMPORARY = ".saving"
+_LOCK = "lock"
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_MAX_CHECKPOINT_BYTES = 1 << 30
+_KEPT = 2  # the last one and the one before
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
+
+Checkpoint = checkpoint_pb2.Checkpoint
+CheckpointArray = checkpoint_pb2.CheckpointArray
+
+
+class CheckpointFolder:
+    """The checkpoints of all principals, which belong to one server at a time.
+
+    Args:
+        path: the folder of the arrays' files, which exists.
+
+    Attributes:
+        fd: the descriptor of the folder.
+        is_held: True once the checkpoints belong to this server, which no other server ends.
+        unrestored: by principal and name, why an array of the last checkpoint is not on the mesh.
+
+    Raises:
+        SettingsError: the folder cannot be used.
+    """
+
+    def __init__(self, path: str) -> None:
+        # Guards the checkpoints and their files; deletions of arrays with names hold it, too.
+        self._lock = lock("the lock of the checkpoints", FOLDER_ORDER)
+        self._kept: dict[str, list[tuple[int, Checkpoint]]] = {}  # by principal, the last one last
+        self._arrays: dict[str, dict[str, CheckpointArray]] = {}  # of the last one, by principal and name
+        self._damaged: dict[str, list[str]] = {}  # files by principal
+        self.unrestored: dict[tuple[str, str], str] = {}
+        self.is_held = False
+        self._holder = -1  # the descriptor of the lock file
+        try:
+            folder = os.path.join(path, _NAME)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, 0o700)
+            self.fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | _FLAGS)
+            self._take()
+        except OSError as error:
+            raise SettingsError(
+                f"setting array_dir is {path!r}, whose folder {_NAME} cannot be used: {error.strerror}; name a folder "
+                "that the server's user may write to"
+            ) from None
+
+    def close(self) -> None:
+        """Leaves the checkpoints to the next server."""
+        if self._holder >= 0:
+            os.close(self._holder)
+        os.close(self.fd)
+
+    def take(self) -> bool:
+        """Makes the checkpoints those of this server and reads them, unless they are another one's; returns is_held.
+
+        Raises:
+            CallError: FILES_UNAVAILABLE.
+        """
+        if not self.is_held:
+            try:
+                self._take()
+            except OSError as error:
+                raise file_error(error) from error
+        return self.is_held
+
+    def _take(self) -> None:
+        with self._lock:
+            if self.is_held:
+                return
+            holder = os.open(_LOCK, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600, dir_fd=self.fd)
+            try:
+                fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(holder)
+                return
+            self._holder = holder
+            self._read()
+            self.is_held = True
+
+    def last(self, owner: str) -> Checkpoint:
+        """Returns the last checkpoint of a principal; an empty one if there is none."""
+        kept = self._kept.get(owner)
+        return kept[-1][1] if kept else Checkpoint()
+
+    def owners(self) -> list[str]:
+        """Returns the principals that have a checkpoint."""
+        return list(self._kept)
+
+    def find(self, owner: str, name: str) -> CheckpointArray | None:
+        """Returns an array of the last checkpoint of a principal; None if there is none of this name."""
+        return self._arrays.get(owner, {}).get(name)
+
+    def nbytes(self, owner: str) -> int:
+        """Returns the bytes of the arrays' files of the last checkpoint of a principal."""
+        return sum(map(file_bytes, self.last(owner).arrays))
+
+    def has(self, owner: str, name: str, handle: bytes) -> bool:
+        """Returns whether the last checkpoint has these values of a name."""
+        array = self.find(owner, name)
+        return array is not None and array.handle == handle
+
+    def note(self, owner: str, name: str = "") -> str:
+        """Returns a part of an error about a lost array: what the last checkpoint has; empty if there is none."""
+        checkpoint = self.last(owner)
+        if not checkpoint.arrays:
+            return ""
+        when = datetime.fromtimestamp(checkpoint.time_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if (owner, name) in self.unrestored:
+            return f"; the last checkpoint, of {when}, has it, but {self.unrestored[owner, name]}"
+        return f"; the last checkpoint, of {when}, has the values of its names then, for client.open(name)"
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Excludes other changes of checkpoints during the body."""
+        with self._lock:
+            yield
+
+    @contextmanager
+    def forgetting(self, owner: str, names: Sequence[str]) -> Iterator[None]:
+        """Removes names from the last checkpoint, and holds off new ones during the body, which deletes their arrays.
+
+        Raises:
+            CallError: FILE_LIMIT, FILES_UNAVAILABLE; the checkpoint is as before.
+        """
+        with self._lock:
+            last = self.last(owner)
+            left = [array for array in last.arrays if array.name not in names]
+            if len(left) < len(last.arrays):
+                self.write(owner, Checkpoint(time_seconds=last.time_seconds, arrays=left), keeps_before=False)
+            for name in names:
+                self.unrestored.pop((owner, name), None)
+            yield
+
+    def write(self, owner: str, checkpoint: Checkpoint, *, keeps_before: bool = True) -> None:
+        """Makes a checkpoint, whose arrays are in files of this folder, the last one of a principal.
+
+        Args:
+            keeps_before: whether the one before stays, too, as it does unless something was deleted.
+
+        Raises:
+            CallError: FILE_LIMIT, FILES_UNAVAILABLE.
+        """
+        check_held(self._lock)
+        kept = self._kept.get(owner, [])
+        sequence = kept[-1][0] + 1 if kept else 1
+        if not checkpoint.arrays and not kept:
+            return
+        try:
+            self._write(_file_of(owner, sequence), checkpoint)
+        except OSError as error:
+            raise file_error(error) from error
+        now = [*kept, (sequence, checkpoint)]
+        self._kept[owner] = now[-_KEPT if keeps_before else -1 :]
+        self._arrays[owner] = {array.name: array for array in checkpoint.arrays}
+        self.remove(set(self._damaged.pop(owner, ())) - {_file_of(owner, sequence)})
+        gone = now[: -len(self._kept[owner])]
+        self.remove(_file_of(owner, number) for number, _ in gone)
+        files = {array.file for _, left in self._kept[owner] for array in left.arrays}
+        self.remove({array.file for _, left in gone for array in left.arrays} - files)
+
+    def remove(self, files: Iterable[str]) -> None:
+        """Removes files that no checkpoint names."""
+        for file in files:
+            with contextlib.suppress(OSError):  # the next start removes it
+                os.unlink(file, dir_fd=self.fd)
+
+    def _write(self, name: str, checkpoint: Checkpoint) -> None:
+        body = checkpoint.SerializeToString(deterministic=True)
+        os.fsync(self.fd)  # the names of the arrays' files
+        fd = os.open(_TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600, dir_fd=self.fd)
+        with open(fd, "wb") as file:
+            file.write(hashlib.sha256(body).digest() + body)
+            file.flush()
+            os.fsync(fd)
+        os.rename(_TEMPORARY, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        os.fsync(self.fd)
+
+    def _read(self) -> None:
+        """Reads the checkpoints; removes files of earlier servers that none names, unless one is damaged."""
+        there = set(os.listdir(self.fd))
+        by_owner: dict[str, list[tuple[int, str]]] = {}
+        for file in there:
+            if match := _FILE.fullmatch(file):
+                owner = "" if match["owner"] == _NOBODY else match["owner"]
+                by_owner.setdefault(owner, []).append((int(match["sequence"], 16), file))
+        for owner, files in by_owner.items():
+            for sequence, file in sorted(files):
+                checkpoint = self._parsed(file)
+                if checkpoint is None:
+                    self._damaged.setdefault(owner, []).append(file)
+                    structlog.get_logger().warning("a checkpoint is damaged and left out", principal=owner, file=file)
+                    continue
+                kept = self._kept.setdefault(owner, [])
+                kept.append((sequence, checkpoint))
+                del kept[:-_KEPT]
+                self._arrays[owner] = {array.name: array for array in checkpoint.arrays}
+        if not self._damaged:
+            named = {_file_of(owner, sequence) for owner, kept in self._kept.items() for sequence, _ in kept}
+            named |= {array.file for kept in self._kept.values() for _, left in kept for array in left.arrays}
+            self.remove(there - named - {_LOCK})
+
+    def _parsed(self, file: str) -> Checkpoint | None:
+        """Returns the checkpoint in a file; None if it is damaged, or a file of an array is not complete."""
+        try:
+            with open(os.open(file, os.O_RDONLY | _FLAGS, dir_fd=self.fd), "rb") as opened:
+                data = opened.read(_MAX_CHECKPOINT_BYTES)
+            body = data[_DIGEST_BYTES:]
+            if hashlib.sha256(body).digest() != data[:_DIGEST_BYTES]:
+                return None
+            checkpoint = Checkpoint.FromString(body)
+            for array in checkpoint.arrays:
+                status = os.stat(array.file, dir_fd=self.fd, follow_symlinks=False)
+                if status.st_size != file_bytes(array):
+                    return None
+        except (OSError, DecodeError, CallError):
+            return None
+        return checkpoint
+
+
+def file_bytes(array: CheckpointArray) -> int:
+    """Returns the size of the file of an array."""
+    return array.offset + decode_array_type(array.type, "type").nbytes
+
+
+def is_expired(array: CheckpointArray) -> bool:
+    """Returns whether the time of an array has ended."""
+    return 0 < array.ends_at_seconds <= time.time()
+
+
+def ends_at(expires_in_s: float) -> float:
+    """Returns the moment of an end in so many seconds, as checkpoints have it."""
+    return time.time() + expires_in_s if expires_in_s < math.inf else 0.0
+
+
+def new_file() -> str:
+    """Returns the name of a new file of an array."""
+    return f"{secrets.token_hex(16)}.npy"
+
+
+def _file_of(owner: str, sequence: int) -> str:
+    return f"{owner or _NOBODY}.{sequence:016x}.checkpoint"
