@@ -36,15 +36,10 @@ from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
+from shardcall._src.services.named_arrays import checked_name, checked_principal
+from shardcall._src.services.passed_arrays import Handle
 from shardcall._src.services.profile import Profile
-from shardcall._src.services.remote_arrays import (
-    Handle,
-    RemoteArrays,
-    array_to_put,
-    checked_keep,
-    checked_name,
-    checked_principal,
-)
+from shardcall._src.services.remote_arrays import RemoteArrays, array_to_put, checked_keep
 from shardcall._src.services.saved_files import FileTable, SavedFile, SavedFiles
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall._src.traced.control_flow import ControlFlow
@@ -275,7 +270,7 @@ class Client(KernelMethods[Result[Any]]):
         call = prepare(name, operands, parameters, options, memo=self._templates.messages)
         request = kernel_service_pb2.PlanRequest(call=call.message, operands=call.type_messages(), handles=call.handles)
         deadline = self._deadline(timeout)
-        with self._remote_arrays.using(call.operands, call.names, deadline):
+        with self._remote_arrays.passed.using(call.operands, call.names, deadline):
             response = self._transport.unary(
                 self._transport.stubs.kernels.Plan,
                 request,
@@ -315,7 +310,7 @@ class Client(KernelMethods[Result[Any]]):
                 call=call.message, operands=call.type_messages(), include_text=text, handles=call.handles
             )
             deadline = self._deadline(timeout)
-            with self._remote_arrays.using(call.operands, call.names, deadline):
+            with self._remote_arrays.passed.using(call.operands, call.names, deadline):
                 return self._transport.unary(
                     self._transport.stubs.kernels.Compile,
                     request,
@@ -519,7 +514,7 @@ class Client(KernelMethods[Result[Any]]):
             return self._remote_arrays.put(self, array, mesh, spec, deadline, keep_s=keep_s)
         name = checked_name(name)
         there = self._remote_arrays.put(self, array, mesh, spec, deadline)
-        self._remote_arrays.name(there, name, deadline, replaces=replace, keep_s=keep_s)
+        self._remote_arrays.names.name(there, name, deadline, replaces=replace, keep_s=keep_s)
         return there
 
     def name(
@@ -549,7 +544,7 @@ class Client(KernelMethods[Result[Any]]):
             ShardcallError: of the class that fits.
         """
         keep_s, deadline = checked_keep(keep_for), self._deadline(timeout)
-        self._remote_arrays.name(array, checked_name(name), deadline, replaces=replace, keep_s=keep_s)
+        self._remote_arrays.names.name(array, checked_name(name), deadline, replaces=replace, keep_s=keep_s)
 
     def open(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Returns the array that a name stands for.
@@ -564,7 +559,7 @@ class Client(KernelMethods[Result[Any]]):
             ArrayLostError: if no array of this principal has the name, and none that another principal shares with it.
             ShardcallError: of the class that fits.
         """
-        return self._remote_arrays.open(self, name, self._deadline(timeout))
+        return self._remote_arrays.names.open(self, name, self._deadline(timeout))
 
     def share(self, name: str, /, *, with_: str, write: bool = False, timeout: float | None = SHORT_TIMEOUT_S) -> None:
         """Shares the array of a name with another principal, whose clients use it as ``open("principal/name")``.
@@ -585,7 +580,7 @@ class Client(KernelMethods[Result[Any]]):
             ShardcallError: of the class that fits.
         """
         principal, deadline = checked_principal(with_), self._deadline(timeout)
-        self._remote_arrays.share(checked_name(name), principal, deadline, may_write=bool(write))
+        self._remote_arrays.names.share(checked_name(name), principal, deadline, may_write=bool(write))
 
     def unshare(self, name: str, /, *, with_: str | None = None, timeout: float | None = SHORT_TIMEOUT_S) -> None:
         """Shares the array of a name no longer; the other principal's running calls finish, and others are refused.
@@ -600,7 +595,7 @@ class Client(KernelMethods[Result[Any]]):
             ShardcallError: of the class that fits.
         """
         principal = "" if with_ is None else checked_principal(with_)
-        self._remote_arrays.unshare(checked_name(name), principal, self._deadline(timeout))
+        self._remote_arrays.names.unshare(checked_name(name), principal, self._deadline(timeout))
 
     def bucket(
         self, x: OperandLike, axis: int = 0, *, mesh: MeshLike | None = None, spec: SpecLike | None = None
@@ -908,7 +903,10 @@ class Client(KernelMethods[Result[Any]]):
                 refuse_transfers=refuse_transfers,
             )
 
-        with self._remote_arrays.using(values, call.names), self._remote_arrays.making() if keep else nullcontext():
+        with (
+            self._remote_arrays.passed.using(values, call.names),
+            self._remote_arrays.making() if keep else nullcontext(),
+        ):
             answer = self._remote_arrays.call_after_deleting(send, deadline) if keep else send()
             arrays = self._remote_arrays.kept(self, answer, committed=call.commits)
         return result.from_answer(answer, arrays, deadline.elapsed_s())
@@ -959,10 +957,10 @@ class Client(KernelMethods[Result[Any]]):
         return array if trace is None or array._is_traced else trace.stand_in(array)
 
     def _refresh_named(self, base: ArrayBase, /) -> None:
-        self._remote_arrays.refresh(base, self._deadline(SHORT_TIMEOUT_S))
+        self._remote_arrays.names.refresh(base, self._deadline(SHORT_TIMEOUT_S))
 
     def _write_named(self, base: ArrayBase, version: ArrayVersion, /) -> None:
-        self._remote_arrays.write_named(base, version, self._deadline(DEFAULT_TIMEOUT_S))
+        self._remote_arrays.names.write(base, version, self._deadline(DEFAULT_TIMEOUT_S))
 
     def _copy_named(self, array: RemoteArray, /) -> RemoteArray:
         for _ in range(_ATTEMPTS - 1):

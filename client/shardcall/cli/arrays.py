@@ -12,7 +12,7 @@ from rich.table import Table
 
 from shardcall._src.device_arrays.array_table import ListedArray, duration
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.services.remote_arrays import Handle
+from shardcall._src.services.passed_arrays import Handle
 from shardcall.cli import texts
 from shardcall.cli.array_files import STREAM, ArraySource, save
 from shardcall.cli.call_arguments import MeshText

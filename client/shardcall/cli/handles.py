@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shardcall._src.services.remote_arrays import Handle
+from shardcall._src.services.passed_arrays import Handle
 from shardcall.cli.exits import CommandError, usage_error
 from shardcall.client import Client
 from shardcall_core.array_names import MAX_NAME, NAME

@@ -1,0 +1,192 @@
+"""Names of arrays, by which all clients of a principal, and those that it shares them with, use them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
+from shardcall._src.device_arrays.bucketed_array import BucketedArray
+from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
+from shardcall._src.programs.call_sender import CallSender
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.transport import Transport
+from shardcall._src.services.array_descriptions import described
+from shardcall._src.services.passed_arrays import Handle, PassedArrays, handle_of
+from shardcall.v1 import array_service_pb2
+from shardcall_core.array_names import MAX_NAME, NAME
+from shardcall_core.call_error import shorten
+from shardcall_core.locks import lock
+from shardcall_core.types.errors import (
+    ArrayLostError,
+    InvalidOperandError,
+    InvalidParameterError,
+    InvalidRequestError,
+)
+
+_ATTEMPTS = 8  # to read an array that other clients write to
+
+_Value = TypeVar("_Value")
+
+
+class NamedArrays:
+    """The arrays of a client that have names; safe to use from several threads at once.
+
+    Args:
+        transport: the connection to the server.
+        sender: what sends submitted calls, which make arrays, too.
+        passed: the arrays that the caller passes.
+    """
+
+    def __init__(self, transport: Transport, sender: CallSender, passed: PassedArrays) -> None:
+        self._transport = transport
+        self._here = sender.here
+        self._lease = sender.lease
+        self._passed = passed
+        # Held from the check that a base has the values that it had to their replacement by those of its name.
+        self._replacing = lock("the lock of arrays with names")
+
+    def name(self, array: Handle, name: str, deadline: Deadline, *, replaces: bool, keep_s: float) -> None:
+        """Gives an array a name; then it stays without this client."""
+        here = None if isinstance(array, str) else find_remote_array(array)
+        target = self._passed.version_of(array)
+        if isinstance(array, BucketedArray) or (here is not None and here._steps):
+            what = "a view" if here is not None and here._steps else "a BucketedArray"
+            raise InvalidOperandError(f"the array is {what}, which has no name; name a copy of it", field="array")
+        if here is not None and "/" in here._store.name:
+            raise _of_another(here._store.name, "gives it no name", "name a copy of it")
+        with self._passed.using([target], ["the array"], deadline):
+            request = array_service_pb2.NameArrayRequest(
+                handle=handle_of(target), name=name, replace=replaces, keep_seconds=keep_s
+            )
+            self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+        self._stay(handle_of(target))
+        if isinstance(target, ArrayVersion) and target.base is not None and (base := target.base()) is not None:
+            base.name = name
+
+    def _stay(self, handle: bytes) -> None:
+        self._passed.named.add(handle)  # first, so that no list brings it back under the lease
+        self._lease.release([handle])
+
+    def open(self, owner: Owner, name: str, deadline: Deadline) -> RemoteArray:
+        """Returns the array that a name stands for."""
+        return described(owner, self._here, self._open(name, deadline))
+
+    def _open(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription:
+        request = array_service_pb2.OpenArrayRequest(name=name)
+        return self._transport.unary(self._transport.stubs.arrays.OpenArray, request, deadline).array
+
+    def share(self, name: str, principal: str, deadline: Deadline, *, may_write: bool) -> None:
+        """Shares the array of a name with another principal."""
+        request = array_service_pb2.ShareArrayRequest(name=name, principal=principal, may_write=may_write)
+        self._transport.unary(self._transport.stubs.arrays.ShareArray, request, deadline)
+
+    def unshare(self, name: str, principal: str, deadline: Deadline) -> None:
+        """Ends what `share` has allowed a principal; all of them if it is empty."""
+        request = array_service_pb2.UnshareArrayRequest(name=name, principal=principal)
+        self._transport.unary(self._transport.stubs.arrays.UnshareArray, request, deadline)
+
+    def refresh(self, base: ArrayBase, deadline: Deadline) -> None:
+        """Gives a base the values that its name stands for now."""
+        before = base.version
+        answer = self._open(base.name, deadline)
+        if answer.handle == before.handle:
+            return
+        version = described(before.owner, self._here, answer)._store.version
+        if version.type != base.type:
+            why = f"whose name {base.name!r} stands for {version.type} now; open it by Client.open"
+            raise lost_error(base.type, why, "the array")
+        with self._replacing:
+            if base.version is before:  # else another thread has written to it, or refreshed it
+                base.replace(version)
+                self._passed.named.discard(before.handle)
+
+    def write(self, base: ArrayBase, version: ArrayVersion, deadline: Deadline) -> None:
+        """Has the name of a base stand for other values, and waits until the server says so.
+
+        The array before is put under this client's lease, since calls and copies of this client may need it.
+
+        Raises:
+            InvalidRequestError: if another client has written to it since the values before were read.
+            AccessDeniedError: if it is another principal's, which does not share it for writing.
+        """
+        before = base.version
+        self._lease.add([before])
+        try:
+            request = array_service_pb2.NameArrayRequest(
+                handle=version.handle, name=base.name, expected_handle=before.handle, lease_id=self._lease.lease_id
+            )
+            refusal = None
+            with self._passed.using([version], ["the array"], deadline):
+                try:
+                    self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+                except InvalidRequestError as error:  # which says more than the failed call of the array
+                    refusal = error
+            if refusal is not None:
+                raise refusal
+        except BaseException:
+            self._lease.release([before.handle])
+            raise
+        self._stay(version.handle)
+        self._passed.named.discard(before.handle)
+
+    def read(
+        self, array: RemoteArray, read: Callable[[ArrayVersion | bytes, Deadline], _Value], deadline: Deadline
+    ) -> _Value:
+        """Reads an array with a name, anew if another client has replaced its values meanwhile."""
+        for attempt in range(_ATTEMPTS):
+            target = self._passed.version_of(array)
+            try:
+                with self._passed.using([target], ["the array"], deadline):
+                    return read(target, deadline)
+            except ArrayLostError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    def give_up(self, array: RemoteArray) -> list[ArrayVersion | bytes]:
+        """Takes the name from an object whose array is to be deleted; returns the array, unless others own it."""
+        if "/" in array._store.name:
+            return []
+        try:
+            return [self._passed.version_of(array)]
+        except ArrayLostError:
+            return []
+        finally:
+            array._store.name = ""
+
+
+def _of_another(name: str, refusal: str, advice: str) -> InvalidOperandError:
+    owner = name.rpartition("/")[0]
+    return InvalidOperandError(
+        f"the array {name!r} belongs to the principal {owner!r}, and a principal that it is shared with {refusal}; "
+        f"{advice}",
+        field="array",
+    )
+
+
+def checked_name(name: str) -> str:
+    """Returns the name of an array.
+
+    Raises:
+        InvalidParameterError: if it is none.
+    """
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise InvalidParameterError(
+            f"the name is {shorten(name)!r}; give 1 to {MAX_NAME} ASCII letters, digits, '.', '_' and '-'",
+            field="name",
+        )
+    return name
+
+
+def checked_principal(principal: str) -> str:
+    """Returns the name of a principal; the server checks its form.
+
+    Raises:
+        InvalidParameterError: if it is empty or no string.
+    """
+    if not isinstance(principal, str) or not principal:
+        raise InvalidParameterError(
+            f"with_ is {shorten(principal)!r}; give the name of a principal, as of shardcall token add", field="with_"
+        )
+    return principal
