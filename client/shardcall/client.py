@@ -40,7 +40,7 @@ from shardcall._src.services.named_arrays import checked_name, checked_principal
 from shardcall._src.services.passed_arrays import Handle
 from shardcall._src.services.profile import Profile
 from shardcall._src.services.remote_arrays import RemoteArrays, array_to_put, checked_keep
-from shardcall._src.services.saved_files import FileTable, SavedFile, SavedFiles
+from shardcall._src.services.saved_files import FileTable, SavedCheckpoint, SavedFile, SavedFiles
 from shardcall._src.traced.call_tracer import CallTracer
 from shardcall._src.traced.control_flow import ControlFlow
 from shardcall._src.traced.derivatives import (
@@ -67,7 +67,7 @@ from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 from shardcall_core.markup import page
 from shardcall_core.types import kernels, server_info, usage
 from shardcall_core.types.arrays import Array, NDArray
-from shardcall_core.types.errors import ArrayLostError, ShardcallError
+from shardcall_core.types.errors import ArrayLostError, InvalidParameterError, ShardcallError
 from shardcall_core.types.kernels import KernelDescription, KernelTable
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.parameters import ParameterLike
@@ -486,6 +486,7 @@ class Client(KernelMethods[Result[Any]]):
         keep_for: float = 0.0,
         name: str | None = None,
         replace: bool = False,
+        durable: bool = False,
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RemoteArray:
         """Puts an array on the mesh, where it stays.
@@ -499,6 +500,7 @@ class Client(KernelMethods[Result[Any]]):
                 one with a name until it is deleted.
             name: the name by which `open` returns it in every client of the same principal; as of `name`.
             replace: whether to delete another array that has the name.
+            durable: whether it is written to the server's disk, too, as by ``save_checkpoint(name)``.
             timeout: seconds, upload included; None for the server's maximum.
 
         Returns:
@@ -511,10 +513,18 @@ class Client(KernelMethods[Result[Any]]):
         """
         array, keep_s, deadline = array_to_put(x), checked_keep(keep_for), self._deadline(timeout)
         if name is None:
+            if durable:
+                raise InvalidParameterError(
+                    "durable is True, and the array has no name under which it could be there after a restart; give "
+                    "name=, too",
+                    field="durable",
+                )
             return self._remote_arrays.put(self, array, mesh, spec, deadline, keep_s=keep_s)
         name = checked_name(name)
         there = self._remote_arrays.put(self, array, mesh, spec, deadline)
         self._remote_arrays.names.name(there, name, deadline, replaces=replace, keep_s=keep_s)
+        if durable:
+            self._remote_arrays.names.save_checkpoint([name], deadline)
         return there
 
     def name(
@@ -535,7 +545,8 @@ class Client(KernelMethods[Result[Any]]):
         Args:
             array: a `RemoteArray` that is no view, or the handle of one.
             name: 1 to 64 ASCII letters, digits, ``.``, ``_`` and ``-``.
-            keep_for: seconds after which it is deleted; 0 keeps it until `delete`, or until the mesh restarts.
+            keep_for: seconds after which it is deleted; 0 keeps it until `delete`, or until the mesh restarts, after
+                which it is as `save_checkpoint` has saved it.
             replace: whether to delete another array that has the name.
             timeout: seconds; None for the server's maximum.
 
@@ -724,6 +735,27 @@ class Client(KernelMethods[Result[Any]]):
             ShardcallError: of the class that fits.
         """
         return self._remote_arrays.load(self, name, mesh, spec, self._deadline(timeout))
+
+    def save_checkpoint(self, *names: str, timeout: float | None = DEFAULT_TIMEOUT_S) -> SavedCheckpoint:
+        """Writes the arrays of names to the disk of the server, where they outlive restarts of the mesh and of it.
+
+        When the mesh or the server has restarted, the names stand for the arrays of the last checkpoint again, which
+        have their handles, and are read when they are first used. Later writes are lost. The arrays of a checkpoint
+        have the values of one moment. A deleted array is deleted from the checkpoint, too.
+
+        Args:
+            names: the names whose arrays are written, beside which those of the last checkpoint stay; none for all
+                names of the principal.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ArrayLostError: if no array has a name.
+            InvalidRequestError: if the server keeps no files.
+            ResourceExhaustedError: if the server's limits or its disk do not allow it; the last checkpoint stays.
+            ShardcallError: of the class that fits.
+        """
+        deadline = deadline_after(timeout, self._info.limits.max_call_seconds)
+        return self._remote_arrays.names.save_checkpoint([checked_name(name) for name in names], deadline)
 
     def files(self, prefix: str = "", /, *, timeout: float | None = SHORT_TIMEOUT_S) -> FileTable:
         """Returns the files of arrays that the principal has on the server, by name; ``print`` shows them.

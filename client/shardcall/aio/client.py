@@ -65,6 +65,7 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
     load = awaited_as(AsyncRemoteArray, Client.load, dropped=delete_unseen)
     files = awaited(Client.files)
     remove_file = awaited(Client.remove_file)
+    save_checkpoint = awaited(Client.save_checkpoint)
     empty = awaited(Client.empty)
     kernels = awaited(Client.kernels)
     kernel = awaited(Client.kernel)

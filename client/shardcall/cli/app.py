@@ -21,11 +21,13 @@ _GROUPS = {
     "Ask a server": ("info", "kernels", "health", "status", "top", "doctor"),
     "Compute": ("plan", "call", "bench", "trace"),
     "Arrays that stay on the mesh": ("put", "get", "ls", "rm", "share", "unshare"),
-    "Files of the server": ("save", "load", "files"),
+    "Files of the server": ("save", "load", "files", "checkpoint"),
     "Serve": ("serve", "worker", "token", "certificates", "client-config", "config", "cache"),
 }
 _COMMANDS = {name: group for group, names in _GROUPS.items() for name in names}
-_MODULES = dict.fromkeys(_GROUPS["Arrays that stay on the mesh"], "arrays") | dict.fromkeys(("save", "load"), "files")
+_MODULES = dict.fromkeys(_GROUPS["Arrays that stay on the mesh"], "arrays") | dict.fromkeys(
+    ("save", "load", "checkpoint"), "files"
+)
 # of the others, the module has the name
 _OF_THE_SERVER = frozenset({"serve", "worker", "certificates"})
 # typer has a private copy of click, of which this is the only public name.

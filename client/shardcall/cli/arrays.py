@@ -49,6 +49,7 @@ def _put(
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="A name that commands and programs take.")] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Remove another array that has the name.")] = False,
+    durable: Annotated[bool, typer.Option("--durable", help="Write it to the server's disk, too.")] = False,
     keep_for: Annotated[
         float | None,
         typer.Option(
@@ -65,14 +66,16 @@ def _put(
     It stays until --keep-for is over, it is removed, or the mesh restarts. Calls take it as @HANDLE or @NAME: shardcall
     call sum @3f2a91
     """
-    if replace and name is None:
-        raise usage_error("--replace is of a name; give --name, too")
+    if (replace or durable) and name is None:
+        raise usage_error(f"{'--replace' if replace else '--durable'} is of a name; give --name, too")
     keep_s = (_KEEP_S if name is None else 0.0) if keep_for is None else keep_for
     (value,) = ArraySource().read(file, max_count=1)
     target_mesh = None if mesh is None else texts.parse_mesh(mesh)
     sharding = None if spec is None else texts.parse_spec(spec)
     with connection.open() as client:
-        there = client.put(value, mesh=target_mesh, spec=sharding, keep_for=keep_s, name=name, replace=replace)
+        there = client.put(
+            value, mesh=target_mesh, spec=sharding, keep_for=keep_s, name=name, replace=replace, durable=durable
+        )
         show_kept([there], as_json=as_json)
 
 
@@ -203,6 +206,7 @@ def _listed_entry(array: RemoteArray, listed: ListedArray) -> dict[str, Any]:
         "guests": [{"principal": guest.principal, "write": guest.write} for guest in listed.guests],
         "age_s": listed.age_s,
         "expires_in_s": listed.expires_in_s,
+        "in_checkpoint": listed.in_checkpoint,
     }
 
 

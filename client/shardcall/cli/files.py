@@ -1,4 +1,4 @@
-"""``shardcall save``, ``load`` and ``files``: arrays of the mesh in files of the server."""
+"""``shardcall save``, ``load``, ``files`` and ``checkpoint``: arrays of the mesh in files of the server."""
 
 from __future__ import annotations
 
@@ -59,6 +59,23 @@ def _load(
         show_kept([array], as_json=as_json)
 
 
+def _checkpoint(
+    connection: Connection,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names whose arrays are saved; without any all.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Save arrays with names, so that they outlive restarts of the server."""
+    with connection.open() as client:
+        saved = client.save_checkpoint(*(names or ()))
+    if as_json:
+        print_json({"time": saved.time.isoformat(), "names": list(saved.names), "bytes": saved.nbytes})
+    else:
+        when = saved.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        typer.echo(f"{len(saved.names)} arrays ({human(saved.nbytes)}) of {when}")
+
+
 def _files(
     connection: Connection,
     prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="The beginning of the names: runs/.")] = "",
@@ -78,6 +95,7 @@ def _files(
     console().print(table if files else "there are no files")
 
 
+checkpoint: Command = connecting(_checkpoint)
 save: Command = connecting(_save)
 load: Command = connecting(_load)
 files: Command = connecting(_files)

@@ -47,6 +47,7 @@ class ListedArray:
         age_s: seconds since it was put or computed.
         expires_in_s: seconds until the server deletes it, unless its client renews its lease; None for no end.
         guests: the principals that it is shared with; only this one for the array of another.
+        in_checkpoint: whether the last checkpoint has it with these values.
     """
 
     handle: str
@@ -58,6 +59,7 @@ class ListedArray:
     age_s: float
     expires_in_s: float | None
     guests: tuple[ArrayGuest, ...] = ()
+    in_checkpoint: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:

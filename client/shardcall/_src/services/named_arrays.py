@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
@@ -13,7 +14,8 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.array_descriptions import described
 from shardcall._src.services.passed_arrays import Handle, PassedArrays, handle_of
-from shardcall.v1 import array_service_pb2
+from shardcall._src.services.saved_files import SavedCheckpoint
+from shardcall.v1 import array_service_pb2, file_service_pb2
 from shardcall_core.array_names import MAX_NAME, NAME
 from shardcall_core.call_error import shorten
 from shardcall_core.locks import lock
@@ -75,6 +77,14 @@ class NamedArrays:
     def _open(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription:
         request = array_service_pb2.OpenArrayRequest(name=name)
         return self._transport.unary(self._transport.stubs.arrays.OpenArray, request, deadline).array
+
+    def save_checkpoint(self, names: Sequence[str], deadline: Deadline) -> SavedCheckpoint:
+        """Writes the arrays of names to the disk of the server; of all names if none is given."""
+        request = file_service_pb2.SaveCheckpointRequest(names=names)
+        with self._passed.using([], []):  # after the recorded calls
+            answer = self._transport.unary(self._transport.stubs.files.SaveCheckpoint, request, deadline)
+        when = datetime.fromtimestamp(answer.time_seconds, UTC)
+        return SavedCheckpoint(when, tuple(answer.names), answer.size_bytes)
 
     def share(self, name: str, principal: str, deadline: Deadline, *, may_write: bool) -> None:
         """Shares the array of a name with another principal."""

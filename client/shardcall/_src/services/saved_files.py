@@ -53,6 +53,21 @@ class FileTable(list[SavedFile]):
         return page.page(f"{len(self)} files", page.scrolled(table))
 
 
+@dataclass(frozen=True)
+class SavedCheckpoint:
+    """The last checkpoint of a principal.
+
+    Attributes:
+        time: its moment.
+        names: the names of its arrays, sorted.
+        nbytes: the bytes of its files.
+    """
+
+    time: datetime
+    names: tuple[str, ...]
+    nbytes: int
+
+
 class SavedFiles:
     """Lists and removes the files of the principal."""
 

@@ -1,0 +1,300 @@
+"""Arrays with names that outlive the mesh and the server: what a checkpoint has is there again, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import ServerProcess, running_server
+from end_to_end.processes import wait_for
+
+import shardcall as sc
+from shardcall import P
+
+LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
+X = np.arange(35.0).reshape(7, 5)
+
+
+class Restarting:
+    """Servers one after another that have one folder of arrays.
+
+    Args:
+        folder: the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stack = ExitStack()
+        self.running: ServerProcess
+        self.client: sc.Client
+
+    def start(self, *flags: str, devices: int = 8) -> sc.Client:
+        self.running = self._stack.enter_context(
+            running_server("--array-dir", str(self.folder), *flags, devices=devices)
+        )
+        self.client = self._stack.enter_context(sc.connect(self.running.address))
+        return self.client
+
+    def kill(self) -> None:
+        """Ends the server at once, as a failure of its machine would."""
+        self.running.process.send_signal(signal.SIGKILL)
+        self.running.process.wait()
+
+    def end(self) -> None:
+        """Closes the client and has the server drain."""
+        self._stack.close()
+
+    def restart(self, *flags: str, devices: int = 8) -> sc.Client:
+        self.kill()
+        self.end()
+        return self.start(*flags, devices=devices)
+
+    def files(self) -> list[str]:
+        return [name for name in sorted(os.listdir(self.folder / ".checkpoints")) if name != "lock"]
+
+
+@pytest.fixture
+def servers(tmp_path) -> Iterator[Restarting]:
+    restarting = Restarting(tmp_path / "arrays")
+    yield restarting
+    restarting.end()
+
+
+def kill_worker(running: ServerProcess, client: sc.Client) -> None:
+    """Ends the mesh, and waits until the next one answers."""
+    restarts = client.usage().mesh.restarts
+    for pid in running.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: client.usage().mesh.restarts > restarts and client.usage().mesh.ready)
+
+
+def refused(call: Callable[[], object]) -> sc.ShardcallError:
+    with pytest.raises(sc.ShardcallError) as caught:
+        call()
+    return caught.value
+
+
+def same(actual: np.ndarray, expected: np.ndarray) -> None:
+    np.testing.assert_array_equal(actual, expected, strict=True)
+
+
+def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
+    client = servers.start()
+    values = {
+        "rows": (X, LINE, P("x", None)),
+        "grid": (X.astype(np.int16), GRID, P("y", "x")),
+        "both": (np.arange(4096.0), GRID, P(("x", "y"))),
+        "scalar": (np.float32(2.5), LINE, P()),
+        "empty": (np.zeros((0, 3)), LINE, P("x", None)),
+        "half": (np.arange(6).astype(ml_dtypes.bfloat16), LINE, P(None)),
+        "nan": (np.array([np.nan, -0.0, 5e-324]), sc.Mesh(x=1), P("x")),
+    }
+    arrays = {name: client.put(x, mesh=mesh, spec=spec, name=name) for name, (x, mesh, spec) in values.items()}
+    handles = {name: array.handle for name, array in arrays.items()}
+    other = client.put(X + 1)
+    saved = client.save_checkpoint()
+    assert saved.names == tuple(sorted(values))
+    assert saved.nbytes == sum(128 + np.asarray(x).nbytes for x, _, _ in values.values())
+    assert all(entry.in_checkpoint == bool(entry.name) for entry in client.list().entries)
+
+    kill_worker(servers.running, client)
+    assert sorted(entry.name for entry in client.list().entries) == sorted(values)
+    for name, (x, mesh, spec) in values.items():
+        there = client.open(name)
+        assert (there.handle, there.mesh.axes, there.spec) == (handles[name], mesh.axes, spec)
+        same(arrays[name].get(), np.asarray(x))
+    assert refused(other.get).reason == "ARRAY_LOST"
+    assert float(arrays["rows"].sum()) == X.sum()  # padding is zero
+
+    client = servers.restart()
+    for name, (x, _, spec) in values.items():
+        there = client.open(name)
+        assert (there.handle, there.spec) == (handles[name], spec)
+        same(there.get(), np.asarray(x))
+    assert client.save_checkpoint().names == saved.names
+    assert len([name for name in servers.files() if name.endswith(".npy")]) == len(values)  # written once
+
+
+def test_later_writes_are_lost_and_say_so(servers):
+    client = servers.start()
+    u = client.put(X, name="u", durable=True)
+    client.put(X, name="v")
+    u[0] = 7.0
+    assert {entry.name: entry.in_checkpoint for entry in client.list().entries if entry.name} == {
+        "u": False,
+        "v": False,
+    }
+    kill_worker(servers.running, client)
+    error = refused(lambda: client.open("v"))
+    assert error.reason == "ARRAY_LOST"
+    assert re.search(r"the last checkpoint, of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, has the values", str(error))
+    same(client.open("u").get(), X)
+    same(u.get(), X)  # the object follows its name
+
+
+def test_a_deleted_or_ended_array_stays_away_and_a_renamed_one_has_its_name(servers):
+    client = servers.start()
+    for name in ("gone", "old", "stays"):
+        client.put(X, name=name, durable=True)
+    client.put(X, name="ends", keep_for=2.0, durable=True)
+    client.open("gone").delete()
+    assert not any(entry.name == "gone" for entry in client.list().entries)
+    client.name(client.open("old"), "new")
+    assert client.save_checkpoint("new").names == ("ends", "new", "stays")
+    end = time.monotonic() + 2.0
+    client = servers.restart()
+    wait_for(lambda: time.monotonic() > end)
+    assert sorted(entry.name for entry in client.list().entries) == ["new", "stays"]
+    assert client.save_checkpoint().names == ("new", "stays")
+    client.delete(client.open("new"), client.open("stays"))
+    assert client.list() == []
+    servers.restart()
+    assert servers.client.list() == []
+    assert len([name for name in servers.files() if name.endswith(".npy")]) == 0
+
+
+def test_the_arrays_of_a_checkpoint_are_of_one_moment(servers):
+    client = servers.start()
+    u, v = (client.put(np.zeros(4096), name=name) for name in ("u", "v"))
+    stop, written = threading.Event(), []
+
+    def write() -> None:
+        with sc.connect(servers.running.address) as other:
+            first, second = other.open("u"), other.open("v")
+            for number in range(1, 10_000):
+                first[...] = float(number)
+                second[...] = float(number)
+                written.append(number)
+                if stop.is_set():
+                    return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(10):
+            wait_for(lambda seen=len(written): len(written) > seen)
+            client.save_checkpoint()
+    finally:
+        stop.set()
+        writer.join()
+    client = servers.restart()
+    u, v = (client.open(name).get() for name in ("u", "v"))
+    assert np.ptp(u) == np.ptp(v) == 0
+    assert u[0] > 0
+    assert u[0] - v[0] in {0.0, 1.0}
+
+
+def test_clients_at_once_save_their_arrays(servers):
+    servers.start()
+
+    def save(number: int) -> None:
+        with sc.connect(servers.running.address) as client:
+            for step in range(5):
+                client.put(np.full(8, float(step)), name=f"u{number}", replace=True, durable=True)
+
+    threads = [threading.Thread(target=save, args=[number]) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    client = servers.restart()
+    assert sorted(entry.name for entry in client.list().entries) == ["u0", "u1", "u2", "u3"]
+    for number in range(4):
+        same(client.open(f"u{number}").get(), np.full(8, 4.0))
+
+
+def test_another_server_takes_over_when_the_first_has_ended(servers):
+    client = servers.start()
+    handle = client.put(X, name="u", durable=True).handle
+    with (
+        running_server("--array-dir", str(servers.folder)) as second,
+        sc.connect(second.address) as other,
+    ):
+        other.put(X + 1, name="mine")
+        error = refused(other.save_checkpoint)
+        assert (error.reason, "another server" in str(error)) == ("FILES_UNAVAILABLE", True)
+        servers.end()
+        wait_for(lambda: any(entry.name == "u" for entry in other.list().entries))
+        same(other.open("u").get(), X)
+        assert other.open("u").handle == handle
+        assert other.save_checkpoint().names == ("mine", "u")
+
+
+def test_what_does_not_fit_stays_in_the_checkpoint(servers):
+    client = servers.start()
+    client.put(X, mesh=LINE, spec=P("x", None), name="wide", durable=True)
+    client.put(X, mesh=sc.Mesh(x=1), name="narrow", durable=True)
+    client = servers.restart(devices=2)
+    assert [entry.name for entry in client.list().entries] == ["narrow"]
+    assert "could not be restored" in str(refused(lambda: client.open("wide")))
+    assert client.save_checkpoint().names == ("narrow", "wide")
+    client = servers.restart()
+    same(client.open("wide").get(), X)
+
+
+def test_a_checkpoint_has_limits_and_a_failed_one_leaves_the_last(servers):
+    client = servers.start("--max-file-bytes", str(1 << 20))
+    client.put(X, name="u", durable=True)
+    big = client.put(np.zeros(1 << 17), name="big")
+    error = refused(client.save_checkpoint)
+    assert (error.reason, "--max-file-bytes" in str(error)) == ("FILE_LIMIT", True)
+    assert refused(lambda: client.save(big, "a.npy")).reason == "FILE_LIMIT"
+    assert refused(lambda: client.save_checkpoint("u", "none")).reason == "ARRAY_LOST"
+    assert refused(lambda: client.save_checkpoint("a/b")).field == "name"
+    assert refused(lambda: client.put(X, durable=True)).field == "durable"
+    assert client.save_checkpoint("u").names == ("u",)
+    wait_for(lambda: len(servers.files()) == 3)  # u and two checkpoints
+    (servers.folder / ".checkpoints").chmod(0o500)
+    try:
+        if os.geteuid():  # the administrator of a machine may write anywhere
+            assert refused(lambda: client.put(X, name="v", durable=True)).reason == "FILES_UNAVAILABLE"
+    finally:
+        (servers.folder / ".checkpoints").chmod(0o700)
+    client = servers.restart()
+    same(client.open("u").get(), X)
+
+
+def test_a_damaged_file_leaves_the_checkpoint_before(servers):
+    client = servers.start()
+    u = client.put(X, name="u", durable=True)
+    u[0] = 7.0
+    after = u.get()
+    client.save_checkpoint()
+    new = max((servers.folder / ".checkpoints").glob("*.npy"), key=lambda path: path.stat().st_mtime_ns)
+    same(np.load(new), after)
+    os.truncate(new, 200)
+    client = servers.restart()
+    same(client.open("u").get(), X)
+
+
+def test_without_a_folder_no_array_is_durable(server_factory):
+    with sc.connect(server_factory(devices=1).address) as client:
+        error = refused(lambda: client.put(X, name="u", durable=True))
+        assert (error.reason, "--array-dir" in str(error)) == ("FILES_UNAVAILABLE", True)
+
+
+@pytest.mark.long
+def test_a_thousand_arrays_are_there_after_a_kill(servers):
+    client = servers.start()
+    draws = np.random.default_rng(0)
+    values = {f"u{number}": draws.standard_normal((draws.integers(1, 300), 7)) for number in range(1000)}
+    for name, x in values.items():
+        client.put(x, name=name)
+    began = time.monotonic()
+    assert len(client.save_checkpoint().names) == 1000
+    saved_s, began = time.monotonic() - began, time.monotonic()
+    client = servers.restart()
+    assert len(client.list()) == 1000
+    restarted_s, began = time.monotonic() - began, time.monotonic()
+    for name, x in values.items():
+        same(client.open(name).get(), x)
+    print(f"saved in {saved_s:.2f} s, restarted in {restarted_s:.2f} s, read in {time.monotonic() - began:.2f} s")

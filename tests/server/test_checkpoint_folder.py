@@ -1,0 +1,175 @@
+"""The folder of checkpoints: whatever ends a write, the last complete checkpoint is there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardcall.v1 import mesh_pb2
+from shardcall_core.call_error import CallError, Reason
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.frontend.files.checkpoint_folder import Checkpoint, CheckpointArray, CheckpointFolder, file_bytes
+from shardcall_server.frontend.files.npy_header import header_of
+from shardcall_server.link.wire import encode_array_type
+from shardcall_server.settings import SettingsError
+
+CUTS = 200
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    (tmp_path / "arrays").mkdir()
+    return tmp_path / "arrays"
+
+
+def written(root: Path, name: str, x: np.ndarray) -> CheckpointArray:
+    """Writes the file of an array, as the worker does."""
+    array_type = ArrayType(x.shape, x.dtype)
+    header, file = header_of(array_type), f"{os.urandom(8).hex()}.npy"
+    (root / ".checkpoints" / file).write_bytes(header + x.tobytes())
+    return CheckpointArray(
+        name=name,
+        handle=os.urandom(16),
+        type=encode_array_type(array_type),
+        mesh=mesh_pb2.Mesh(),
+        file=file,
+        offset=len(header),
+    )
+
+
+def save(folder: CheckpointFolder, owner: str, *arrays: CheckpointArray) -> Checkpoint:
+    checkpoint = Checkpoint(time_seconds=1.5, arrays=arrays)
+    with folder.changing():
+        folder.write(owner, checkpoint)
+    return checkpoint
+
+
+def names(root: Path) -> set[str]:
+    return set(os.listdir(root / ".checkpoints")) - {"lock"}
+
+
+def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_path):
+    draws = np.random.default_rng(0)
+    with closing(CheckpointFolder(str(root))) as folder:
+        first = save(folder, "ada", written(root, "u", np.arange(9.0)), written(root, "v", np.arange(3)))
+        before = names(root)
+        new = [written(root, "u", np.arange(40.0)), written(root, "w", np.arange(7, dtype=np.int16))]
+        second = save(folder, "ada", first.arrays[1], *new)
+    order = [*(array.file for array in new), *(names(root) - before - {array.file for array in new})]
+    data = [(root / ".checkpoints" / file).read_bytes() for file in order]
+    total = sum(map(len, data))
+    for cut in [0, total, *draws.integers(0, total, CUTS).tolist()]:
+        for is_renamed in (False, True):
+            copy = tmp_path / "copy"
+            shutil.copytree(root, copy)
+            left = cut
+            for file, content in zip(order, data, strict=True):
+                path = copy / ".checkpoints" / file
+                path.unlink()
+                if left:
+                    is_cut = left < len(content)
+                    temporary = file.endswith(".checkpoint") and is_cut and not is_renamed
+                    (path.with_name(".saving") if temporary else path).write_bytes(content[:left])
+                left = max(0, left - len(content))
+            with closing(CheckpointFolder(str(copy))) as folder:
+                expected = second if cut == total else first
+                assert folder.last("ada") == expected, (cut, is_renamed)
+                assert all((copy / ".checkpoints" / array.file).exists() for array in expected.arrays)
+            shutil.rmtree(copy)
+
+
+def test_two_checkpoints_stay_and_unused_files_go(root):
+    with closing(CheckpointFolder(str(root))) as folder:
+        arrays = [written(root, "u", np.arange(n)) for n in range(4)]
+        for array in arrays:
+            save(folder, "", array)
+        assert {array.file for array in arrays[2:]} == {name for name in names(root) if name.endswith(".npy")}
+        assert folder.nbytes("") == file_bytes(arrays[3])
+        assert folder.has("", "u", arrays[3].handle)
+        assert not folder.has("", "u", arrays[2].handle)
+        other = save(folder, "a@b.c-d", written(root, "u", np.arange(2)))
+        (root / ".checkpoints" / "left.npy").touch()
+    with closing(CheckpointFolder(str(root))) as folder:
+        assert "left.npy" not in names(root)
+        assert sorted(folder.owners()) == ["", "a@b.c-d"]
+        assert folder.last("a@b.c-d") == other
+        assert folder.last("").arrays[0] == arrays[3]
+
+
+def test_forgotten_names_are_gone_with_their_files(root):
+    with closing(CheckpointFolder(str(root))) as folder:
+        u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(6))
+        save(folder, "ada", u)
+        save(folder, "ada", u, v)
+        with folder.forgetting("ada", ["u", "none"]):
+            assert folder.find("ada", "u") is None
+        assert not (root / ".checkpoints" / u.file).exists()
+        with folder.forgetting("ada", ["v"]):
+            pass
+    with closing(CheckpointFolder(str(root))) as folder:
+        assert not folder.last("ada").arrays
+
+
+def test_a_write_that_fails_changes_nothing(root, monkeypatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with closing(CheckpointFolder(str(root))) as folder:
+        first = save(folder, "ada", written(root, "u", np.arange(5)))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(CallError) as caught:
+                save(folder, "ada", written(root, "u", np.arange(6)))
+            assert caught.value.reason is Reason.FILE_LIMIT
+            deleted = []
+            with pytest.raises(CallError), folder.forgetting("ada", ["u"]):
+                deleted.append("u")
+            assert not deleted
+        assert folder.last("ada") == first
+    with closing(CheckpointFolder(str(root))) as folder:
+        assert folder.last("ada") == first
+
+
+def test_a_folder_belongs_to_one_server_at_a_time(root):
+    with closing(CheckpointFolder(str(root))) as folder:
+        second = CheckpointFolder(str(root))
+        first = save(folder, "ada", written(root, "u", np.arange(5)))
+        assert (folder.is_held, second.is_held, second.take()) == (True, False, False)
+        assert not second.owners()
+    with closing(second):
+        assert second.take()
+        assert second.last("ada") == first
+
+
+def test_damaged_checkpoints_stay_until_the_next_one(root):
+    with closing(CheckpointFolder(str(root))) as folder:
+        save(folder, "ada", u := written(root, "u", np.arange(5)))
+    (path,) = (root / ".checkpoints").glob("*.checkpoint")
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + b"?")
+    with closing(CheckpointFolder(str(root))) as folder:
+        assert not folder.last("ada").arrays
+        assert (root / ".checkpoints" / u.file).exists()  # the administrator may have the other half
+    path.write_bytes(data)
+    with closing(CheckpointFolder(str(root))) as folder:
+        assert list(folder.last("ada").arrays) == [u]
+
+
+def test_links_are_not_followed(root, tmp_path):
+    (tmp_path / "other").mkdir()
+    (root / ".checkpoints").symlink_to(tmp_path / "other")
+    with pytest.raises(SettingsError, match="cannot be used"):
+        CheckpointFolder(str(root))
+    (root / ".checkpoints").unlink()
+    with closing(CheckpointFolder(str(root))) as folder:
+        save(folder, "ada", u := written(root, "u", np.arange(5)))
+    (root / ".checkpoints" / u.file).rename(tmp_path / u.file)
+    (root / ".checkpoints" / u.file).symlink_to(tmp_path / u.file)
+    with closing(CheckpointFolder(str(root))) as folder:
+        assert not folder.last("ada").arrays
