@@ -212,8 +212,8 @@ class ProgramCompiler:
     def _start(self, compilation: Compilation) -> bool:
         """Sends the first command, and returns True, after which `_follow` comes next.
 
-        Returns False if the clients, its client or its connection have too many others under way; it begins after one of
-        them.
+        Returns False if too many others are under way, of all clients, of its own or of its connection; it begins after
+        one of them.
         """
         check_held(self.session.launch_lock)
         for unwanted in [other for other in self._compilations if not other.waiter_count]:
