@@ -65,6 +65,7 @@ from shardcall.methods.kernel_caller import kernel_method
 from shardcall.namespace import Namespace
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 from shardcall_core.markup import page
+from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types import kernels, server_info, usage
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import ArrayLostError, InvalidParameterError, ShardcallError
@@ -79,6 +80,7 @@ from shardcall_core.types.usage import Usage
 
 _ATTEMPTS = 8  # to copy an array that other clients write to
 _HINT_TIMEOUT_S = 1.0
+_PLACEMENT_TIMEOUT_S = 0.2
 
 Specs = Sequence[SpecLike | None] | None
 
@@ -833,6 +835,13 @@ class Client(KernelMethods[Result[Any]]):
     def _progress_of(self, call: object, timeout: float | None) -> Progress | None:
         """Returns the progress of the call that makes an array; see `RemoteArray.progress`."""
         return self._progress.of_call(call, self._deadline(timeout)) if isinstance(call, PendingCall) else None
+
+    def _expected_placement(self, call: object, index: int) -> MeshPlacement | None:
+        """Returns the placement of a result of an unanswered call; None if the server does not say it soon."""
+        with suppress(ShardcallError):
+            if isinstance(call, PendingCall):
+                return self._progress.placement(call, index, Deadline(_PLACEMENT_TIMEOUT_S))
+        return None
 
     def profile(
         self, directory: str | os.PathLike[str], *, max_seconds: float = 0.0, timeout: float | None = DEFAULT_TIMEOUT_S

@@ -5,15 +5,19 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import numpy as np
 import pytest
+from client.stream_server import wait_for
 from rows import rows
 
 import shardcall
+from shardcall._src.display import meters, watches
 from shardcall._src.display.meters import SILENT, Meters
 from shardcall._src.display.progress import Progress
+from shardcall._src.display.watches import Watcher
 
 SETUP = """
     import sys, threading
@@ -369,3 +373,42 @@ def test_a_client_reports_the_bytes_that_it_moves(server):
         client.compile("echo", shardcall.Array(2, "float64"))
     ends = [(one.phase, one.done_bytes) for one in reports if one.done_bytes == one.total_bytes]
     assert ends == [("upload", x.nbytes), ("download", x.nbytes), ("compiling", 0)]
+
+
+@pytest.mark.parametrize("progress", [lambda report: None, True])
+def test_a_call_is_watched_while_it_moves_no_bytes(monkeypatch, progress):
+    asked, queued = threading.Semaphore(0), Progress("queued", queue_position=2, what="sum")
+
+    def latest(request_id, what):
+        assert (request_id, what) == ("1", "sum")
+        asked.release()
+        return queued
+
+    monkeypatch.setattr(meters, "on_terminal", lambda: True)
+    watched = Meters(progress)
+    watched.latest = latest
+    with watched.start("1", "sum") as meter:
+        meter.upload(10)
+        assert not asked.acquire(timeout=1)
+        meter.add(10)
+        assert asked.acquire(timeout=30)
+        if progress is True:
+            wait_for(lambda: meter.now() == queued)
+    while asked.acquire(timeout=0.5):
+        pass
+    with watched.start():  # without a request id
+        assert not asked.acquire(timeout=1)
+
+
+def test_the_thread_of_watched_calls_ends_without_them(monkeypatch):
+    class Call(threading.Event):
+        look = threading.Event.set
+
+    monkeypatch.setattr(watches, "_IDLE_LOOKS", 0)
+    call, watcher = Call(), Watcher(0)
+    for _ in range(2):
+        call.clear()
+        watcher.add(call)
+        assert call.wait(30)
+        watcher.remove(call)
+        wait_for(lambda: not watcher._is_running)

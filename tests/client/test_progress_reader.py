@@ -9,7 +9,9 @@ from shardcall._src.display.progress import Progress
 from shardcall._src.programs.pending_calls import PendingCall, PendingCalls
 from shardcall._src.programs.progress_reader import MAX_CALLS, ProgressReader
 from shardcall._src.rpc.deadline import Deadline
+from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall.v1 import server_info_service_pb2 as info
+from shardcall_core.types import mesh, specs
 from shardcall_core.types.errors import ServerUnavailableError
 
 RUNNING = info.CALL_PHASE_RUNNING
@@ -168,3 +170,19 @@ def test_a_watch_reports_while_the_reader_exists(server, submitted):
     watch.update()
     watch.close()
     assert len(reports) == 1
+
+
+def test_the_placement_of_a_result_is_the_servers(server, reader, submitted):
+    call = submitted.add("step")
+    assert reader.placement(call, 0, Deadline(1)) is None
+    placed = kernel_pb2.ArrayPlacement(
+        type=array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),
+        spec=specs.to_proto(specs.PartitionSpec("x")).spec,
+        padded_shape=[8],
+        block_shape=[4],
+    )
+    two = mesh.to_proto(mesh.Mesh(x=2))
+    server.calls = [info.CallProgress(request_id="step", phase=RUNNING, results=[placed], mesh=two)]
+    answer = reader.placement(call, 0, Deadline(1))
+    assert (answer.placement.spec, answer.mesh.axes, answer.device_bytes) == (specs.PartitionSpec("x"), (("x", 2),), 64)
+    assert reader.placement(call, 1, Deadline(1)) is None

@@ -1,5 +1,6 @@
 """The progress of calls of a real server."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -64,6 +65,32 @@ def test_a_function_gets_reports_while_a_thread_waits(server):
     thread.join(120)
     ran = [one.iteration for one in reports if one.iteration]
     assert ran == sorted(ran)
+
+
+@pytest.mark.parametrize("size", [4, 1_000_000])  # by Execute, and by ExecuteStream
+def test_calls_outside_the_call_stream_are_reported(server, size):
+    reports, seen = [], threading.Event()
+
+    def listen(progress):
+        reports.append(progress)
+        if (progress.iteration or 0) > 1:
+            seen.set()
+
+    with sc.connect(server.address, progress=listen, call_stream=False, shared_memory=False) as client:
+
+        def wait():
+            with pytest.raises(sc.ShardcallError):  # it ends with the client
+                client.xp.fori_loop(0, LONG, lambda i, s: s + 1, np.zeros(size))
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert seen.wait(120)
+    thread.join(120)
+    last = [one for one in reports if one.iteration][-1]
+    assert (last.phase, last.iterations, last.what) == ("running", LONG, "graph")
+    phases = [phase for phase, _ in itertools.groupby(one.phase for one in reports)]
+    assert "upload" not in phases[1:]
+    assert (phases[0] == "upload") == (size > 4)
 
 
 def test_another_principal_sees_nothing(server):

@@ -2,6 +2,7 @@
 
 import io
 import warnings
+from html import unescape
 
 import ml_dtypes
 import numpy as np
@@ -136,3 +137,18 @@ def test_a_display_takes_no_error_from_who_reads_the_array(server):
         assert str(bad) == repr(bad)
         with pytest.raises(sc.InvalidOperandError, match=r"^power of int64\[4\], int64\[\], submitted at "):
             client.synchronize()
+
+
+def test_a_notebook_draws_the_blocks_of_a_pending_array(server):
+    with sc.connect(server.address, progress=False) as client:
+        h = client.put(np.zeros((16, 4)), mesh=MESH, spec=P("x"))
+        first, second = client.xp.fori_loop(0, 10**12, lambda i, u: (u[0] + 1, u[1] + 1), (h, h[0]))
+        wait_for(lambda: (progress := first.progress()) and progress.iteration)
+        html = first._repr_html_()
+        assert "pending" in html
+        assert f"{sc.Array((16, 4), 'float64')} P('x', None) on Mesh(x=8), pending" in unescape(html)
+        assert html.count("<rect") == 9  # a panel and the blocks
+        assert "P(None) on Mesh(x=8), pending" in unescape(second._repr_html_())
+        html = (first + 1)._repr_html_()  # which has no program yet
+        assert "pending" in html
+        assert "<svg" not in html

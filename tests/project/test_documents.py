@@ -17,7 +17,7 @@ from shardcall_server.frontend.dispatch import kernel_runner
 from shardcall_server.frontend.dispatch.mesh_queue import _MAX_SLOW_PER_OWNER
 from shardcall_server.frontend.memory.resident_array_table import HANDLE_BYTES
 from shardcall_server.frontend.memory.segment_broker import TICKET_BYTES
-from shardcall_server.frontend.programs.compilation_queue import MAX_PER_CONNECTION, MAX_PER_OWNER
+from shardcall_server.frontend.programs.compilation_queue import MAX_COMPILED, MAX_PER_CONNECTION, MAX_PER_OWNER
 from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS
 from shardcall_server.frontend.services.stream_memory import _UNCOUNTED_BYTES
 from shardcall_server.kernels.graphs.plan import MAX_VALUE_BYTES
@@ -86,6 +86,7 @@ def test_the_defaults_in_the_tables_of_the_limits_are_the_settings() -> None:
     [
         ("docs/limits.md", r"need not store \| \| (\d+) TiB", [MAX_VALUE_BYTES >> 40]),
         ("docs/limits.md", r"for one connection \| \| (\d), (\d)", [MAX_PER_OWNER, MAX_PER_CONNECTION]),
+        ("docs/limits.md", r"compiles at most (\d) programs", [MAX_COMPILED]),
         ("docs/limits.md", r"longer than (\d+) ms, .*\| \| (\d)", [kernel_runner._SLOW_S * 1e3, _MAX_SLOW_PER_OWNER]),
         ("docs/limits.md", r"if they are more than (\d+) KiB", [_UNCOUNTED_BYTES >> 10]),
         ("docs/limits.md", r"(\d+) slots of each kind", [RESERVED_SLOTS]),

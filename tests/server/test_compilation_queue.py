@@ -8,7 +8,7 @@ import pytest
 from server.test_program_cache import Session, cache, call, failed, prepared
 
 from shardcall_core.call_error import CallError, Reason
-from shardcall_server.frontend.programs.compilation_queue import MAX_PER_CONNECTION, MAX_PER_OWNER
+from shardcall_server.frontend.programs.compilation_queue import MAX_COMPILED, MAX_PER_CONNECTION, MAX_PER_OWNER
 from shardcall_server.mesh.commands import COMPILE_THREADS
 
 
@@ -30,12 +30,12 @@ class SlowSession(Session):
         return [message.prepare.call.strategy for message in self.sent]
 
 
-def begin(programs, names, owner, connection=""):
-    return {name: programs.get_or_compile(call(name), owner, connection) for name in names}
+def begin(programs, names, owner, connection="", weight=1):
+    return {name: programs.get_or_compile(call(name), owner, connection, weight) for name in names}
 
 
 def test_one_client_leaves_a_thread_of_the_mesh():
-    assert COMPILE_THREADS == MAX_PER_OWNER + 1 > MAX_PER_CONNECTION
+    assert COMPILE_THREADS == MAX_COMPILED == MAX_PER_OWNER + 1 > MAX_PER_CONNECTION
 
 
 def test_connections_of_a_client_alternate_and_clients_are_independent():
@@ -71,6 +71,40 @@ def test_positions_are_those_in_which_compilations_begin():
         session.finish(name)
     assert programs.compiler.position(begun["a"])[0] == 0
     assert programs.compiler.position(waiting["c"])[0] == 0
+
+
+def test_weights_of_clients_count_at_the_compiler():
+    session = SlowSession()
+    programs = cache(session, programs=40)
+    begin(programs, ["x0", "x1"], "xan", "0")
+    begin(programs, ["y0", "y1"], "yve", "0")
+    waiting = {}
+    for connection in "12":
+        for number in range(2):
+            waiting |= begin(programs, [f"a{connection}{number}"], "ann", connection, weight=2)
+            waiting |= begin(programs, [f"b{connection}{number}"], "bob", connection)
+    expected = ["a10", "a20", "b10", "a11", "a21", "b20", "b11", "b21"]
+    positions = {name: programs.compiler.position(future)[0] for name, future in waiting.items()}
+    assert sorted(positions, key=positions.__getitem__) == expected
+    assert sorted(positions.values()) == [*range(1, 9)]
+    for name in ("x0", "x1", "y0", "y1", *expected):
+        session.finish(name)
+    assert session.names[4:] == expected
+
+
+def test_clients_with_their_maximum_under_way_are_passed_over():
+    session = SlowSession()
+    programs = cache(session, programs=40)
+    begin(programs, ["a0", "a1", "a2"], "ann", "1")  # two begin
+    begin(programs, ["a3", "a4"], "ann", "2")  # one begins
+    begin(programs, ["b0", "b1"], "bob", "3")  # one begins
+    assert session.names == ["a0", "a1", "a3", "b0"]
+    session.finish("b0")
+    assert session.names[4:] == ["b1"]
+    session.finish("b1")
+    assert len(session.names) == 5
+    session.finish("a3")
+    assert session.names[5:] == ["a4"]  # connection 1 has its maximum under way
 
 
 def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins():

@@ -22,11 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from shardcall.v1 import kernel_pb2 as shardcall_dot_v1_dot_kernel__pb2
 from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
 from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall/v1/server_info_service.proto\x12\x0cshardcall.v1\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\"\x16\n\x14GetServerInfoRequest\"\xea\x02\n\x15GetServerInfoResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x0c\x64\x65\x66\x61ult_mesh\x18\x03 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12$\n\x06limits\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Limits\x12(\n\x08versions\x18\x05 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\r\n\x05\x65poch\x18\x06 \x01(\x06\x12&\n\x05hosts\x18\x08 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\t \x01(\t\x12\r\n\x05ready\x18\n \x01(\x08\x12\x31\n\rknown_answers\x18\x0b \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswersJ\x04\x08\x07\x10\x08R\x0e\x64\x61ta_addresses\"b\n\x0cKnownAnswers\x12\x0e\n\x06passed\x18\x01 \x01(\r\x12\x0f\n\x07pending\x18\x02 \x01(\r\x12\x31\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1f.shardcall.v1.FailedKnownAnswer\"I\n\x11\x46\x61iledKnownAnswer\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x14\n\x0cknown_answer\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\xc3\x01\n\tHostState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07present\x18\x02 \x01(\x08\x12\x15\n\rprocess_index\x18\x03 \x01(\x05\x12\x14\n\x0c\x64\x65vice_count\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x16\n\x0e\x61\x62sent_seconds\x18\x06 \x01(\x01\x12\x15\n\rabsent_reason\x18\x07 \x01(\t\x12\x12\n\nsent_bytes\x18\x08 \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\t \x01(\x04\"9\n\x06\x44\x65vice\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x15\n\rprocess_index\x18\x03 \x01(\x03\"\xf1\x04\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x04\x12\x18\n\x10max_inline_bytes\x18\x02 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x03 \x01(\x04\x12\x16\n\x0emax_call_bytes\x18\x04 \x01(\x04\x12\x18\n\x10max_call_seconds\x18\x05 \x01(\x01\x12\x10\n\x08max_rank\x18\x06 \x01(\r\x12\x1c\n\x14max_concurrent_calls\x18\x07 \x01(\r\x12\x1b\n\x13max_cached_programs\x18\x08 \x01(\r\x12\x19\n\x11max_segment_bytes\x18\t \x01(\x04\x12\x19\n\x11min_segment_bytes\x18\n \x01(\x04\x12\x15\n\rlease_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12max_resident_bytes\x18\x0c \x01(\x04\x12\x1b\n\x13max_execute_seconds\x18\r \x01(\x01\x12\x1b\n\x13max_compile_seconds\x18\x0e \x01(\x01\x12\'\n\x1fmax_concurrent_calls_per_client\x18\x0f \x01(\r\x12\x18\n\x10max_queued_calls\x18\x10 \x01(\r\x12\x18\n\x10max_device_bytes\x18\x11 \x01(\x04\x12+\n#max_concurrent_calls_per_connection\x18\x12 \x01(\r\x12\x1a\n\x12max_streamed_calls\x18\x13 \x01(\r\x12\x1a\n\x12max_streamed_bytes\x18\x14 \x01(\x04\x12\x1a\n\x12max_prepared_calls\x18\x15 \x01(\r\x12\x19\n\x11max_lease_seconds\x18\x16 \x01(\x01\":\n\x08Versions\x12\x11\n\tshardcall\x18\x01 \x01(\t\x12\x0b\n\x03jax\x18\x02 \x01(\t\x12\x0e\n\x06jaxlib\x18\x03 \x01(\t\"\x11\n\x0fGetUsageRequest\"\xbd\x04\n\x10GetUsageResponse\x12\x0f\n\x07regions\x18\x01 \x01(\x04\x12\x14\n\x0c\x62ytes_in_use\x18\x02 \x01(\x04\x12\x18\n\x10\x62ytes_high_water\x18\x03 \x01(\x04\x12\x12\n\nbytes_idle\x18\x04 \x01(\x04\x12\x10\n\x08segments\x18\x05 \x01(\x04\x12\x0e\n\x06leases\x18\x06 \x01(\x04\x12\x0e\n\x06\x61rrays\x18\x07 \x01(\x04\x12\x13\n\x0b\x61rray_bytes\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65scriptors\x18\t \x01(\x04\x12\r\n\x05\x63\x61lls\x18\n \x01(\x04\x12\x14\n\x0cqueued_calls\x18\x0b \x01(\x04\x12\x10\n\x08programs\x18\x0c \x01(\x04\x12\x1c\n\x14program_device_bytes\x18\r \x01(\x04\x12%\n\x04mesh\x18\x0e \x01(\x0b\x32\x17.shardcall.v1.MeshState\x12\x31\n\rknown_answers\x18\x0f \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswers\x12)\n\x07kernels\x18\x10 \x03(\x0b\x32\x18.shardcall.v1.CallTotals\x12,\n\nprincipals\x18\x11 \x03(\x0b\x32\x18.shardcall.v1.CallTotals\x12(\n\x05loops\x18\x12 \x03(\x0b\x32\x19.shardcall.v1.RunningLoop\x12\x32\n\x0c\x62y_principal\x18\x13 \x03(\x0b\x32\x1c.shardcall.v1.PrincipalUsage\x12\x12\n\nis_partial\x18\x14 \x01(\x08\"\x87\x02\n\x0ePrincipalUsage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61rrays\x18\x02 \x01(\x04\x12\x13\n\x0b\x61rray_bytes\x18\x03 \x01(\x04\x12\x10\n\x08programs\x18\x04 \x01(\x04\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x04\x12\x13\n\x0b\x65nded_calls\x18\x06 \x01(\x04\x12\x16\n\tmax_bytes\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\nmax_arrays\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x1b\n\x0emax_file_bytes\x18\t \x01(\x04H\x02\x88\x01\x01\x12\x0e\n\x06weight\x18\n \x01(\rB\x0c\n\n_max_bytesB\r\n\x0b_max_arraysB\x11\n\x0f_max_file_bytes\"o\n\x0bRunningLoop\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\x12\n\niterations\x18\x03 \x01(\x04\x12\x17\n\x0fiterations_left\x18\x04 \x01(\x04\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\")\n\x12GetProgressRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\"@\n\x13GetProgressResponse\x12)\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1a.shardcall.v1.CallProgress\"\xa0\x01\n\x0c\x43\x61llProgress\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05phase\x18\x02 \x01(\x0e\x32\x17.shardcall.v1.CallPhase\x12\x16\n\x0equeue_position\x18\x03 \x01(\r\x12\x12\n\niterations\x18\x04 \x01(\x04\x12\x17\n\x0fiterations_left\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\"m\n\nCallTotals\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04\x12\x14\n\x0c\x66\x61iled_calls\x18\x03 \x01(\x04\x12\x17\n\x0f\x65xecute_seconds\x18\x04 \x01(\x01\x12\x13\n\x0b\x61rray_bytes\x18\x05 \x01(\x04\"\xc7\x01\n\tMeshState\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x15\n\rready_seconds\x18\x02 \x01(\x01\x12\x10\n\x08restarts\x18\x03 \x01(\x04\x12\x18\n\x10last_exit_reason\x18\x04 \x01(\t\x12\x1a\n\x12seconds_since_exit\x18\x05 \x01(\x01\x12\x13\n\x0bspare_ready\x18\x06 \x01(\x08\x12&\n\x05hosts\x18\x07 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\x08 \x01(\t*p\n\tCallPhase\x12\x1a\n\x16\x43\x41LL_PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41LL_PHASE_QUEUED\x10\x01\x12\x18\n\x14\x43\x41LL_PHASE_COMPILING\x10\x02\x12\x16\n\x12\x43\x41LL_PHASE_RUNNING\x10\x03\x32\xaa\x02\n\x11ServerInfoService\x12\x62\n\rGetServerInfo\x12\".shardcall.v1.GetServerInfoRequest\x1a#.shardcall.v1.GetServerInfoResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x02\x12S\n\x08GetUsage\x12\x1d.shardcall.v1.GetUsageRequest\x1a\x1e.shardcall.v1.GetUsageResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x03\x12\\\n\x0bGetProgress\x12 .shardcall.v1.GetProgressRequest\x1a!.shardcall.v1.GetProgressResponse\"\x08\xb2\xd2\x18\x04\x08\x01\x18\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall/v1/server_info_service.proto\x12\x0cshardcall.v1\x1a\x19shardcall/v1/kernel.proto\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\"\x16\n\x14GetServerInfoRequest\"\xea\x02\n\x15GetServerInfoResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.shardcall.v1.Device\x12\x10\n\x08platform\x18\x02 \x01(\t\x12(\n\x0c\x64\x65\x66\x61ult_mesh\x18\x03 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12$\n\x06limits\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Limits\x12(\n\x08versions\x18\x05 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\r\n\x05\x65poch\x18\x06 \x01(\x06\x12&\n\x05hosts\x18\x08 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\t \x01(\t\x12\r\n\x05ready\x18\n \x01(\x08\x12\x31\n\rknown_answers\x18\x0b \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswersJ\x04\x08\x07\x10\x08R\x0e\x64\x61ta_addresses\"b\n\x0cKnownAnswers\x12\x0e\n\x06passed\x18\x01 \x01(\r\x12\x0f\n\x07pending\x18\x02 \x01(\r\x12\x31\n\x08\x66\x61ilures\x18\x03 \x03(\x0b\x32\x1f.shardcall.v1.FailedKnownAnswer\"I\n\x11\x46\x61iledKnownAnswer\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x14\n\x0cknown_answer\x18\x02 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\"\xc3\x01\n\tHostState\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07present\x18\x02 \x01(\x08\x12\x15\n\rprocess_index\x18\x03 \x01(\x05\x12\x14\n\x0c\x64\x65vice_count\x18\x04 \x01(\r\x12\x0f\n\x07\x61\x64\x64ress\x18\x05 \x01(\t\x12\x16\n\x0e\x61\x62sent_seconds\x18\x06 \x01(\x01\x12\x15\n\rabsent_reason\x18\x07 \x01(\t\x12\x12\n\nsent_bytes\x18\x08 \x01(\x04\x12\x16\n\x0ereceived_bytes\x18\t \x01(\x04\"9\n\x06\x44\x65vice\x12\n\n\x02id\x18\x01 \x01(\x03\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x15\n\rprocess_index\x18\x03 \x01(\x03\"\xf1\x04\n\x06Limits\x12\x19\n\x11max_message_bytes\x18\x01 \x01(\x04\x12\x18\n\x10max_inline_bytes\x18\x02 \x01(\x04\x12\x17\n\x0fmax_chunk_bytes\x18\x03 \x01(\x04\x12\x16\n\x0emax_call_bytes\x18\x04 \x01(\x04\x12\x18\n\x10max_call_seconds\x18\x05 \x01(\x01\x12\x10\n\x08max_rank\x18\x06 \x01(\r\x12\x1c\n\x14max_concurrent_calls\x18\x07 \x01(\r\x12\x1b\n\x13max_cached_programs\x18\x08 \x01(\r\x12\x19\n\x11max_segment_bytes\x18\t \x01(\x04\x12\x19\n\x11min_segment_bytes\x18\n \x01(\x04\x12\x15\n\rlease_seconds\x18\x0b \x01(\x01\x12\x1a\n\x12max_resident_bytes\x18\x0c \x01(\x04\x12\x1b\n\x13max_execute_seconds\x18\r \x01(\x01\x12\x1b\n\x13max_compile_seconds\x18\x0e \x01(\x01\x12\'\n\x1fmax_concurrent_calls_per_client\x18\x0f \x01(\r\x12\x18\n\x10max_queued_calls\x18\x10 \x01(\r\x12\x18\n\x10max_device_bytes\x18\x11 \x01(\x04\x12+\n#max_concurrent_calls_per_connection\x18\x12 \x01(\r\x12\x1a\n\x12max_streamed_calls\x18\x13 \x01(\r\x12\x1a\n\x12max_streamed_bytes\x18\x14 \x01(\x04\x12\x1a\n\x12max_prepared_calls\x18\x15 \x01(\r\x12\x19\n\x11max_lease_seconds\x18\x16 \x01(\x01\":\n\x08Versions\x12\x11\n\tshardcall\x18\x01 \x01(\t\x12\x0b\n\x03jax\x18\x02 \x01(\t\x12\x0e\n\x06jaxlib\x18\x03 \x01(\t\"\x11\n\x0fGetUsageRequest\"\xbd\x04\n\x10GetUsageResponse\x12\x0f\n\x07regions\x18\x01 \x01(\x04\x12\x14\n\x0c\x62ytes_in_use\x18\x02 \x01(\x04\x12\x18\n\x10\x62ytes_high_water\x18\x03 \x01(\x04\x12\x12\n\nbytes_idle\x18\x04 \x01(\x04\x12\x10\n\x08segments\x18\x05 \x01(\x04\x12\x0e\n\x06leases\x18\x06 \x01(\x04\x12\x0e\n\x06\x61rrays\x18\x07 \x01(\x04\x12\x13\n\x0b\x61rray_bytes\x18\x08 \x01(\x04\x12\x13\n\x0b\x64\x65scriptors\x18\t \x01(\x04\x12\r\n\x05\x63\x61lls\x18\n \x01(\x04\x12\x14\n\x0cqueued_calls\x18\x0b \x01(\x04\x12\x10\n\x08programs\x18\x0c \x01(\x04\x12\x1c\n\x14program_device_bytes\x18\r \x01(\x04\x12%\n\x04mesh\x18\x0e \x01(\x0b\x32\x17.shardcall.v1.MeshState\x12\x31\n\rknown_answers\x18\x0f \x01(\x0b\x32\x1a.shardcall.v1.KnownAnswers\x12)\n\x07kernels\x18\x10 \x03(\x0b\x32\x18.shardcall.v1.CallTotals\x12,\n\nprincipals\x18\x11 \x03(\x0b\x32\x18.shardcall.v1.CallTotals\x12(\n\x05loops\x18\x12 \x03(\x0b\x32\x19.shardcall.v1.RunningLoop\x12\x32\n\x0c\x62y_principal\x18\x13 \x03(\x0b\x32\x1c.shardcall.v1.PrincipalUsage\x12\x12\n\nis_partial\x18\x14 \x01(\x08\"\x87\x02\n\x0ePrincipalUsage\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x61rrays\x18\x02 \x01(\x04\x12\x13\n\x0b\x61rray_bytes\x18\x03 \x01(\x04\x12\x10\n\x08programs\x18\x04 \x01(\x04\x12\r\n\x05\x63\x61lls\x18\x05 \x01(\x04\x12\x13\n\x0b\x65nded_calls\x18\x06 \x01(\x04\x12\x16\n\tmax_bytes\x18\x07 \x01(\x04H\x00\x88\x01\x01\x12\x17\n\nmax_arrays\x18\x08 \x01(\x04H\x01\x88\x01\x01\x12\x1b\n\x0emax_file_bytes\x18\t \x01(\x04H\x02\x88\x01\x01\x12\x0e\n\x06weight\x18\n \x01(\rB\x0c\n\n_max_bytesB\r\n\x0b_max_arraysB\x11\n\x0f_max_file_bytes\"o\n\x0bRunningLoop\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63\x61ller\x18\x02 \x01(\t\x12\x12\n\niterations\x18\x03 \x01(\x04\x12\x17\n\x0fiterations_left\x18\x04 \x01(\x04\x12\x0f\n\x07seconds\x18\x05 \x01(\x01\"?\n\x12GetProgressRequest\x12\x13\n\x0brequest_ids\x18\x01 \x03(\t\x12\x14\n\x0cwith_results\x18\x02 \x01(\x08\"@\n\x13GetProgressResponse\x12)\n\x05\x63\x61lls\x18\x01 \x03(\x0b\x32\x1a.shardcall.v1.CallProgress\"\xf1\x01\n\x0c\x43\x61llProgress\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12&\n\x05phase\x18\x02 \x01(\x0e\x32\x17.shardcall.v1.CallPhase\x12\x16\n\x0equeue_position\x18\x03 \x01(\r\x12\x12\n\niterations\x18\x04 \x01(\x04\x12\x17\n\x0fiterations_left\x18\x05 \x01(\x04\x12\x0f\n\x07seconds\x18\x06 \x01(\x01\x12-\n\x07results\x18\x07 \x03(\x0b\x32\x1c.shardcall.v1.ArrayPlacement\x12 \n\x04mesh\x18\x08 \x01(\x0b\x32\x12.shardcall.v1.Mesh\"m\n\nCallTotals\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x63\x61lls\x18\x02 \x01(\x04\x12\x14\n\x0c\x66\x61iled_calls\x18\x03 \x01(\x04\x12\x17\n\x0f\x65xecute_seconds\x18\x04 \x01(\x01\x12\x13\n\x0b\x61rray_bytes\x18\x05 \x01(\x04\"\xc7\x01\n\tMeshState\x12\r\n\x05ready\x18\x01 \x01(\x08\x12\x15\n\rready_seconds\x18\x02 \x01(\x01\x12\x10\n\x08restarts\x18\x03 \x01(\x04\x12\x18\n\x10last_exit_reason\x18\x04 \x01(\t\x12\x1a\n\x12seconds_since_exit\x18\x05 \x01(\x01\x12\x13\n\x0bspare_ready\x18\x06 \x01(\x08\x12&\n\x05hosts\x18\x07 \x03(\x0b\x32\x17.shardcall.v1.HostState\x12\x0f\n\x07missing\x18\x08 \x01(\t*p\n\tCallPhase\x12\x1a\n\x16\x43\x41LL_PHASE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x43\x41LL_PHASE_QUEUED\x10\x01\x12\x18\n\x14\x43\x41LL_PHASE_COMPILING\x10\x02\x12\x16\n\x12\x43\x41LL_PHASE_RUNNING\x10\x03\x32\xaa\x02\n\x11ServerInfoService\x12\x62\n\rGetServerInfo\x12\".shardcall.v1.GetServerInfoRequest\x1a#.shardcall.v1.GetServerInfoResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x02\x12S\n\x08GetUsage\x12\x1d.shardcall.v1.GetUsageRequest\x1a\x1e.shardcall.v1.GetUsageResponse\"\x08\xb2\xd2\x18\x04\x08\x05\x18\x03\x12\\\n\x0bGetProgress\x12 .shardcall.v1.GetProgressRequest\x1a!.shardcall.v1.GetProgressResponse\"\x08\xb2\xd2\x18\x04\x08\x01\x18\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,42 +40,42 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SERVERINFOSERVICE'].methods_by_name['GetUsage']._serialized_options = b'\262\322\030\004\010\005\030\003'
   _globals['_SERVERINFOSERVICE'].methods_by_name['GetProgress']._loaded_options = None
   _globals['_SERVERINFOSERVICE'].methods_by_name['GetProgress']._serialized_options = b'\262\322\030\004\010\001\030\003'
-  _globals['_CALLPHASE']._serialized_start=3184
-  _globals['_CALLPHASE']._serialized_end=3296
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=116
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=138
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=141
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=503
-  _globals['_KNOWNANSWERS']._serialized_start=505
-  _globals['_KNOWNANSWERS']._serialized_end=603
-  _globals['_FAILEDKNOWNANSWER']._serialized_start=605
-  _globals['_FAILEDKNOWNANSWER']._serialized_end=678
-  _globals['_HOSTSTATE']._serialized_start=681
-  _globals['_HOSTSTATE']._serialized_end=876
-  _globals['_DEVICE']._serialized_start=878
-  _globals['_DEVICE']._serialized_end=935
-  _globals['_LIMITS']._serialized_start=938
-  _globals['_LIMITS']._serialized_end=1563
-  _globals['_VERSIONS']._serialized_start=1565
-  _globals['_VERSIONS']._serialized_end=1623
-  _globals['_GETUSAGEREQUEST']._serialized_start=1625
-  _globals['_GETUSAGEREQUEST']._serialized_end=1642
-  _globals['_GETUSAGERESPONSE']._serialized_start=1645
-  _globals['_GETUSAGERESPONSE']._serialized_end=2218
-  _globals['_PRINCIPALUSAGE']._serialized_start=2221
-  _globals['_PRINCIPALUSAGE']._serialized_end=2484
-  _globals['_RUNNINGLOOP']._serialized_start=2486
-  _globals['_RUNNINGLOOP']._serialized_end=2597
-  _globals['_GETPROGRESSREQUEST']._serialized_start=2599
-  _globals['_GETPROGRESSREQUEST']._serialized_end=2640
-  _globals['_GETPROGRESSRESPONSE']._serialized_start=2642
-  _globals['_GETPROGRESSRESPONSE']._serialized_end=2706
-  _globals['_CALLPROGRESS']._serialized_start=2709
-  _globals['_CALLPROGRESS']._serialized_end=2869
-  _globals['_CALLTOTALS']._serialized_start=2871
-  _globals['_CALLTOTALS']._serialized_end=2980
-  _globals['_MESHSTATE']._serialized_start=2983
-  _globals['_MESHSTATE']._serialized_end=3182
-  _globals['_SERVERINFOSERVICE']._serialized_start=3299
-  _globals['_SERVERINFOSERVICE']._serialized_end=3597
+  _globals['_CALLPHASE']._serialized_start=3314
+  _globals['_CALLPHASE']._serialized_end=3426
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=143
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=165
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=168
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=530
+  _globals['_KNOWNANSWERS']._serialized_start=532
+  _globals['_KNOWNANSWERS']._serialized_end=630
+  _globals['_FAILEDKNOWNANSWER']._serialized_start=632
+  _globals['_FAILEDKNOWNANSWER']._serialized_end=705
+  _globals['_HOSTSTATE']._serialized_start=708
+  _globals['_HOSTSTATE']._serialized_end=903
+  _globals['_DEVICE']._serialized_start=905
+  _globals['_DEVICE']._serialized_end=962
+  _globals['_LIMITS']._serialized_start=965
+  _globals['_LIMITS']._serialized_end=1590
+  _globals['_VERSIONS']._serialized_start=1592
+  _globals['_VERSIONS']._serialized_end=1650
+  _globals['_GETUSAGEREQUEST']._serialized_start=1652
+  _globals['_GETUSAGEREQUEST']._serialized_end=1669
+  _globals['_GETUSAGERESPONSE']._serialized_start=1672
+  _globals['_GETUSAGERESPONSE']._serialized_end=2245
+  _globals['_PRINCIPALUSAGE']._serialized_start=2248
+  _globals['_PRINCIPALUSAGE']._serialized_end=2511
+  _globals['_RUNNINGLOOP']._serialized_start=2513
+  _globals['_RUNNINGLOOP']._serialized_end=2624
+  _globals['_GETPROGRESSREQUEST']._serialized_start=2626
+  _globals['_GETPROGRESSREQUEST']._serialized_end=2689
+  _globals['_GETPROGRESSRESPONSE']._serialized_start=2691
+  _globals['_GETPROGRESSRESPONSE']._serialized_end=2755
+  _globals['_CALLPROGRESS']._serialized_start=2758
+  _globals['_CALLPROGRESS']._serialized_end=2999
+  _globals['_CALLTOTALS']._serialized_start=3001
+  _globals['_CALLTOTALS']._serialized_end=3110
+  _globals['_MESHSTATE']._serialized_start=3113
+  _globals['_MESHSTATE']._serialized_end=3312
+  _globals['_SERVERINFOSERVICE']._serialized_start=3429
+  _globals['_SERVERINFOSERVICE']._serialized_end=3727
 # @@protoc_insertion_point(module_scope)

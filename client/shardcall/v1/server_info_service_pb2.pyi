@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from shardcall.v1 import kernel_pb2 as _kernel_pb2
 from shardcall.v1 import mesh_pb2 as _mesh_pb2
 import builtins as _builtins
 import sys
@@ -690,6 +691,9 @@ class GetProgressRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_IDS_FIELD_NUMBER: _builtins.int
+    WITH_RESULTS_FIELD_NUMBER: _builtins.int
+    with_results: _builtins.bool
+    """Whether the answer has the placements of their results."""
     @_builtins.property
     def request_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The request ids of the calls."""
@@ -698,10 +702,11 @@ class GetProgressRequest(_message.Message):
         self,
         *,
         request_ids: _abc.Iterable[_builtins.str] | None = ...,
+        with_results: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_ids", b"request_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["request_ids", b"request_ids", "with_results", b"with_results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -745,6 +750,8 @@ class CallProgress(_message.Message):
     ITERATIONS_FIELD_NUMBER: _builtins.int
     ITERATIONS_LEFT_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    MESH_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request id."""
     phase: Global___CallPhase.ValueType
@@ -759,6 +766,16 @@ class CallProgress(_message.Message):
     """The iterations that are left at most."""
     seconds: _builtins.float
     """Seconds since the phase began."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[_kernel_pb2.ArrayPlacement]:
+        """The placements of its results, if the request asks for them and the call has
+        its program; else empty.
+        """
+
+    @_builtins.property
+    def mesh(self) -> _mesh_pb2.Mesh:
+        """The mesh of its results; unset without them."""
+
     def __init__(
         self,
         *,
@@ -768,10 +785,12 @@ class CallProgress(_message.Message):
         iterations: _builtins.int = ...,
         iterations_left: _builtins.int = ...,
         seconds: _builtins.float = ...,
+        results: _abc.Iterable[_kernel_pb2.ArrayPlacement] | None = ...,
+        mesh: _mesh_pb2.Mesh | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations", b"iterations", "iterations_left", b"iterations_left", "phase", b"phase", "queue_position", b"queue_position", "request_id", b"request_id", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations", b"iterations", "iterations_left", b"iterations_left", "mesh", b"mesh", "phase", b"phase", "queue_position", b"queue_position", "request_id", b"request_id", "results", b"results", "seconds", b"seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

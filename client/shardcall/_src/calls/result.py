@@ -19,7 +19,7 @@ from shardcall._src.device_arrays.plan import Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.display.drawing import Drawing
 from shardcall._src.transfer.download import Answer, ResidentResult, broken
-from shardcall.v1 import kernel_pb2
+from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.element_types import DType
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import MeshPlacement, placement_from_proto
@@ -257,12 +257,22 @@ def placement_of(index: int, answer: Answer) -> MeshPlacement:
 def _placement_of(index: int, serialized: bytes) -> MeshPlacement:
     """Returns the placement of a result in a serialized plan; answers with the same plan share it."""
     call_plan = kernel_pb2.Plan.FromString(serialized)
-    placement = placement_from_proto(call_plan.results[index]) if index < len(call_plan.results) else None
-    if placement is None:
+    placed = result_placement(call_plan.results, index, call_plan.mesh)
+    if placed is None:
         raise broken(f"result {index} stays on the mesh, and the plan does not describe it")
-    plan_mesh = mesh.from_proto(call_plan.mesh)
-    device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * plan_mesh.size
-    return MeshPlacement(placement, plan_mesh, device_bytes)
+    return placed
+
+
+def result_placement(
+    results: Sequence[kernel_pb2.ArrayPlacement], index: int, on_mesh: mesh_pb2.Mesh
+) -> MeshPlacement | None:
+    """Returns the placement of a result among those of a call; None if it is not described."""
+    placement = placement_from_proto(results[index]) if index < len(results) else None
+    if placement is None:
+        return None
+    result_mesh = mesh.from_proto(on_mesh)
+    device_bytes = math.prod(placement.block_shape) * placement.type.dtype.itemsize * result_mesh.size
+    return MeshPlacement(placement, result_mesh, device_bytes)
 
 
 def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float) -> Result[Any]:

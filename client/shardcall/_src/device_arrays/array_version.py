@@ -86,6 +86,9 @@ class Owner(Protocol):
     def _progress_of(self, call: object, timeout: float | None) -> Progress | None:
         """Returns the progress of an unanswered call; None if it is answered."""
 
+    def _expected_placement(self, call: object, index: int) -> MeshPlacement | None:
+        """Returns the placement of a result of an unanswered call; None if the server does not say it soon."""
+
     def _copied(self, array: Any, /) -> None:
         """Counts a copy that NumPy requested; raises TypeError if they are not allowed."""
 

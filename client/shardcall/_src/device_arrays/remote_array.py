@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, Protocol, Self
+from xml.etree.ElementTree import Element
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +22,14 @@ from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.shown_values import ShownValues
 from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
 from shardcall._src.device_arrays.write_locks import write_lock
-from shardcall._src.display.drawing import element
+from shardcall._src.display.drawing import Drawing, element
 from shardcall._src.display.progress import Progress
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall_core.functions.indexing import basic_index, is_basic
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.arrays import Array, NDArray
+from shardcall_core.types.blocks import block_grid
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import shortened
@@ -507,12 +509,24 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if gone := self._why_lost or state:
             rows = {"state": gone, **rows}
         if state:
-            return page.page(f"RemoteArray {self.type}", *shown, page.facts(rows))
+            return page.page(f"RemoteArray {self.type}", *shown, page.facts(rows), *self._expected_picture())
         padded = "" if self.padded_shape == self.shape else f", padded to {self.padded_shape}"
         rows["on devices"] = f"{human(self.device_bytes)}{padded}"
         rows["committed"] = "yes" if self.committed else "no: it moves to the devices of another operand"
         picture = page.scrolled(element(self.visualize()))
         return page.page(f"RemoteArray {self.type}", *shown, page.facts(rows), page.beside(picture))
+
+    def _expected_picture(self) -> list[Element]:
+        """Returns the blocks that the array will have, if it is pending and the server knows them."""
+        version = self._seen_version
+        pending = version.pending
+        placed = None if pending is None else self._owner._expected_placement(pending, version.index)
+        if placed is None:
+            return []
+        spec = placed.placement.spec
+        caption = f"{self.type} {spec} on {placed.mesh.short}, pending"
+        drawing = Drawing(caption, block_grid(self.shape, spec, placed.mesh))
+        return [page.beside(page.scrolled(element(drawing)))]
 
 
 class FlatElements:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -18,6 +19,7 @@ from shardcall._src.display.watches import (
     Latest,
     ReportingWatch,
     ShownWatch,
+    Watcher,
     show_later,
 )
 from shardcall_core.types.errors import InvalidParameterError
@@ -31,7 +33,8 @@ _BAR_BYTES = 8 * 2**20
 class Meter:
     """Counts the bytes of one call by phase; this class reports to nobody.
 
-    A context manager of the call. Phases follow one another; `add` may be called from another thread.
+    A context manager of the call. Phases follow one another; `add` may be called from another thread. A call with a
+    request id is watched while it moves no bytes.
     """
 
     def upload(self, total_bytes: int) -> None:
@@ -95,13 +98,20 @@ class Meters:
         self._is_shown = progress is True
         self._show_after_s = show_after_s
         self.latest: Latest | None = None
+        self._watcher = Watcher(self.watch_after_s)
 
-    def start(self) -> Meter:
-        """Returns the meter of a call that begins now."""
+    def start(self, request_id: str = "", what: str = "") -> Meter:
+        """Returns the meter of a call that begins now.
+
+        Args:
+            request_id: its request id; empty for a call whose wait is not reported.
+            what: its function or kernel.
+        """
+        latest = partial(self.latest, request_id, what) if request_id and self.latest is not None else None
         if self._listener is not None:
-            return _ReportingMeter(self._listener)
+            return _ReportingMeter(self._listener, self._watcher, latest)
         if self._is_shown and (on_terminal() or in_notebook()):
-            return _ShownMeter(self._show_after_s)
+            return _ShownMeter(self._show_after_s, self._watcher, latest)
         return SILENT
 
     @property
@@ -128,12 +138,41 @@ class Meters:
 
 
 class _CountingMeter(Meter):
-    """Holds the progress of the call."""
+    """Holds the progress of the call.
 
-    def __init__(self) -> None:
+    Args:
+        watcher: calls `look` if the call takes long.
+        latest: returns the progress of the call at the server; None for a call that is not watched.
+    """
+
+    def __init__(self, watcher: Watcher, latest: Callable[[], Progress | None] | None) -> None:
         self._phase: Phase | None = None
         self._done = self._total = 0
         self._began_at = 0.0
+        self._watcher = watcher
+        self._latest = latest
+        self._is_closed = False
+
+    def __enter__(self) -> Self:
+        if self._latest is not None:
+            self._watcher.add(self)
+        return self
+
+    def close(self, *, done: bool) -> None:
+        self._is_closed = True
+        if self._latest is not None:
+            self._watcher.remove(self)
+
+    def look(self) -> None:
+        """Asks for the progress at the server, unless bytes are being moved, and shows it."""
+        if self._latest is None or self._done < self._total:
+            return
+        progress = self._latest()
+        if progress is not None and not self._is_closed and self._done >= self._total:
+            self._show(progress)
+
+    def _show(self, progress: Progress) -> None:
+        """Shows the progress at the server."""
 
     def begin(self, phase: Phase, total_bytes: int) -> None:
         self._phase, self._done, self._total = phase, 0, total_bytes
@@ -152,8 +191,10 @@ class _CountingMeter(Meter):
 class _ReportingMeter(_CountingMeter):
     """Calls a listener up to ten times a second and at the end of each phase; maybe in a thread of gRPC."""
 
-    def __init__(self, listener: GuardedListener) -> None:
-        super().__init__()
+    def __init__(
+        self, listener: GuardedListener, watcher: Watcher, latest: Callable[[], Progress | None] | None
+    ) -> None:
+        super().__init__(watcher, latest)
         self._listener = listener
         self._next_at = 0.0
 
@@ -171,8 +212,16 @@ class _ReportingMeter(_CountingMeter):
             self._next_at = time.monotonic() + REPORT_INTERVAL_S
 
     def close(self, *, done: bool) -> None:
+        super().close(done=done)
         if done:
             self._finish_phase()
+
+    def look(self) -> None:
+        if not self._listener.is_silent:
+            super().look()
+
+    def _show(self, progress: Progress) -> None:
+        self._listener(progress)
 
     def _finish_phase(self) -> None:
         self._report()
@@ -186,8 +235,9 @@ class _ReportingMeter(_CountingMeter):
 class _ShownMeter(_CountingMeter):
     """Shows a bar of the call's progress."""
 
-    def __init__(self, show_after_s: float) -> None:
-        super().__init__()
+    def __init__(self, show_after_s: float, watcher: Watcher, latest: Callable[[], Progress | None] | None) -> None:
+        super().__init__(watcher, latest)
+        self._shown: Progress | None = None
         self._show_at = time.monotonic() + show_after_s
         self._bar = Bar(self.now)
         self._timer: threading.Timer | None = None
@@ -195,9 +245,17 @@ class _ShownMeter(_CountingMeter):
 
     def begin(self, phase: Phase, total_bytes: int) -> None:
         super().begin(phase, total_bytes)
-        self._moved_in_s = None
-        if self._timer is None and (phase == "compiling" or total_bytes > _BAR_BYTES):
+        self._moved_in_s = self._shown = None
+        if phase == "compiling" or total_bytes > _BAR_BYTES:
+            self._show_later()
+
+    def _show_later(self) -> None:
+        if self._timer is None:
             self._timer = show_later(self._bar, max(self._show_at - time.monotonic(), 0.0))
+
+    def _show(self, progress: Progress) -> None:
+        self._shown = progress
+        self._show_later()
 
     def add(self, count_bytes: int) -> None:
         super().add(count_bytes)
@@ -206,12 +264,15 @@ class _ShownMeter(_CountingMeter):
 
     def now(self) -> Progress | None:
         """Returns the progress of the call; its time, and so the rate, stops once all bytes are moved."""
+        if (shown := self._shown) is not None:
+            return shown
         progress, moved_in_s = super().now(), self._moved_in_s
         if progress is None or moved_in_s is None:
             return progress
         return dataclasses.replace(progress, elapsed_s=moved_in_s)
 
     def close(self, *, done: bool) -> None:
+        super().close(done=done)
         if self._timer is not None:
             self._timer.cancel()
         self._bar.hide()

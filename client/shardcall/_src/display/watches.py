@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import warnings
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from shardcall._src.display.progress import Listener, Progress
 from shardcall._src.display.progress_bars import Bar
+from shardcall_core.locks import lock
 from shardcall_core.types.tracebacks import level_of_caller
+from shardcall_core.wire.forks import begin_anew_in_children
 
 REPORT_INTERVAL_S = 0.1
 """The seconds between two reports of one call."""
+
+_IDLE_LOOKS = 10
 
 Latest: TypeAlias = Callable[[str, str], Progress | None]
 """Returns the progress of a waiting call by its request id and its name, or of the call that it waits for."""
@@ -103,3 +108,62 @@ def show_later(bar: Bar, delay_s: float) -> threading.Timer:
     with contextlib.suppress(RuntimeError):  # no thread can be started: there is no bar
         timer.start()
     return timer
+
+
+class Watched(Protocol):
+    """A call that a thread waits for in gRPC, where it cannot look itself."""
+
+    def look(self) -> None:
+        """Asks for the progress, and shows it."""
+
+
+class Watcher:
+    """Looks at calls ten times a second, in a thread that runs while there are some; safe to use from several threads.
+
+    Args:
+        after_s: the seconds from `add` to the first look.
+    """
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self.begin_anew()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Forgets all calls, in a forked child."""
+        self._lock = lock("the lock of the watched calls")  # guards both
+        self._calls: dict[Watched, float] = {}
+        self._is_running = False
+
+    def add(self, call: Watched) -> None:
+        """Adds a call."""
+        with self._lock:
+            self._calls[call] = time.monotonic() + self._after_s
+            if self._is_running:
+                return
+            self._is_running = True
+        thread = threading.Thread(target=self._run, name="shardcall-progress", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # no thread can be started: there are no reports
+            self._is_running = False
+
+    def remove(self, call: Watched) -> None:
+        """Removes a call, as it has ended."""
+        with self._lock:
+            self._calls.pop(call, None)
+
+    def _run(self) -> None:
+        idle = 0
+        while idle < _IDLE_LOOKS or not self._ends():
+            time.sleep(REPORT_INTERVAL_S)
+            with self._lock:
+                calls = [call for call, look_at in self._calls.items() if look_at <= time.monotonic()]
+                idle = 0 if self._calls else idle + 1
+            for call in calls:
+                call.look()
+
+    def _ends(self) -> bool:
+        with self._lock:
+            self._is_running = bool(self._calls)
+            return not self._is_running

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import replace
 
+from shardcall._src.calls.result import result_placement
 from shardcall._src.display.meters import Meters
 from shardcall._src.display.progress import Phase, Progress
 from shardcall._src.display.watches import REPORT_INTERVAL_S
@@ -17,6 +18,7 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.locks import lock
+from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire.forks import begin_anew_in_children
 
@@ -106,6 +108,23 @@ class ProgressReader:
         self._read(names, deadline)
         return None if call.is_done else self._first(names)
 
+    def placement(self, call: PendingCall, index: int, deadline: Deadline) -> MeshPlacement | None:
+        """Returns the placement of a result of a submitted call; None if the server does not know it now.
+
+        Args:
+            call: the call.
+            index: the index of the result.
+            deadline: the end of the wait for the server.
+
+        Raises:
+            ShardcallError: if the server cannot be asked.
+        """
+        if not (request_id := call.request_id):
+            return None
+        for item in self._calls([request_id], deadline, with_results=True):
+            return result_placement(item.results, call.first + index, item.mesh)
+        return None
+
     def _first(self, names: Mapping[str, str]) -> Progress | None:
         """Returns the progress of the first call that the server has listed, else of the first one."""
         for request_id, what in names.items():
@@ -135,10 +154,14 @@ class ProgressReader:
         self._asked = frozenset(request_ids)
         self._seen_at = {name: self._seen_at.get(name, now) for name in request_ids}
         self._listed = {}
-        request = server_info_service_pb2.GetProgressRequest(request_ids=request_ids)
+        self._listed = {item.request_id: _from_proto(item) for item in self._calls(request_ids, deadline)}
+
+    def _calls(
+        self, request_ids: Sequence[str], deadline: Deadline, *, with_results: bool = False
+    ) -> Iterable[server_info_service_pb2.CallProgress]:
+        request = server_info_service_pb2.GetProgressRequest(request_ids=request_ids, with_results=with_results)
         method = self._transport.stubs.server.GetProgress
-        response = self._transport.unary(method, request, deadline, retryable=False)
-        self._listed = {item.request_id: _from_proto(item) for item in response.calls}
+        return self._transport.unary(method, request, deadline, retryable=False).calls
 
 
 def _names_up_to(call: PendingCall) -> dict[str, str]:

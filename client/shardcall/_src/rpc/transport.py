@@ -147,6 +147,7 @@ class Transport:
         kernel: str,
         shares: bool = False,
         rerun: bool = False,
+        request_id: str = "",
     ) -> _Value:
         """Makes a streamed call of a kernel.
 
@@ -156,13 +157,20 @@ class Transport:
             kernel: as for `unary`.
             shares: as for `unary`.
             rerun: as for `unary`.
+            request_id: the request id of a call whose wait is reported; empty for a new one.
 
         Raises:
             ShardcallError: for every failure.
         """
         execute = self.stubs.execute_stream
         return self._stream(
-            lambda meter: (execute, requests(meter)), read, deadline, kernel, shares=shares, rerun=rerun
+            lambda meter: (execute, requests(meter)),
+            read,
+            deadline,
+            kernel,
+            shares=shares,
+            rerun=rerun,
+            request_id=request_id,
         )
 
     def call_stream(self, frames: Iterator[bytes]) -> tuple[Iterator[bytes], str]:
@@ -254,9 +262,10 @@ class Transport:
         retryable: bool = True,
         rerun: bool = False,
         needs_slot: bool = True,
+        request_id: str = "",
     ) -> _Value:
         def send(attempt: Attempt, interrupt: InterruptHandler) -> _Value:
-            with self.meters.start() as meter, Rpc() as rpc:
+            with self.meters.start(request_id, kernel) as meter, Rpc() as rpc:
                 begin, request = prepare(meter)
                 with self._beginning():
                     call = begin(request, timeout=attempt.timeout_s, metadata=attempt.metadata)
@@ -270,7 +279,14 @@ class Transport:
                     raise
 
         return self._send(
-            send, deadline, kernel, shares=shares, retryable=retryable, rerun=rerun, needs_slot=needs_slot
+            send,
+            deadline,
+            kernel,
+            shares=shares,
+            retryable=retryable,
+            rerun=rerun,
+            needs_slot=needs_slot,
+            request_id=request_id,
         )
 
     @contextmanager

@@ -193,7 +193,7 @@ class CallRunner:
             except ShardcallError as error:
                 if error.reason != _STREAM_REQUIRED:
                     raise
-        return self._send_stream(message, packed, buffer, deadline, shares=shared is not None, rerun=rerun)
+        return self._send_stream(message, packed, buffer, deadline, request_id, shares=shared is not None, rerun=rerun)
 
     def _send_unary(
         self,
@@ -206,9 +206,10 @@ class CallRunner:
         rerun: bool,
     ) -> Answer:
         execute, kernel = self._transport.stubs.kernels.Execute, request.call.kernel
-        response = self._transport.unary(
-            execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun, request_id=request_id
-        )
+        with self._transport.meters.start(request_id, kernel):
+            response = self._transport.unary(
+                execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun, request_id=request_id
+            )
         return unary_answer(response, buffer)
 
     def _send_stream(
@@ -217,6 +218,7 @@ class CallRunner:
         packed: PackedOperands,
         buffer: ResultBuffer | None,
         deadline: Deadline,
+        request_id: str,
         *,
         shares: bool,
         rerun: bool,
@@ -225,7 +227,9 @@ class CallRunner:
         requests = partial(stream_requests, kernel_service_pb2.ExecuteStreamRequest, request, packed.streamed, chunk)
         read = partial(stream_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer)
         kernel = request.call.kernel
-        return self._transport.execute_stream(requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun)
+        return self._transport.execute_stream(
+            requests, read, deadline, kernel=kernel, shares=shares, rerun=rerun, request_id=request_id
+        )
 
 
 def max_streamed_bytes(limits: Limits) -> int:

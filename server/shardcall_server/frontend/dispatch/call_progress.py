@@ -67,13 +67,14 @@ class CallProgress:
         ]
 
     def of_principal(
-        self, principal_name: str, request_ids: Collection[str]
+        self, principal_name: str, request_ids: Collection[str], *, with_results: bool = False
     ) -> list[server_info_service_pb2.CallProgress]:
         """Returns the progress of some calls of a principal.
 
         Args:
             principal_name: its name; empty without authentication.
             request_ids: the calls.
+            with_results: whether to return the placements of their results, where they are known.
         """
         now, shown = time.monotonic(), dict[str, server_info_service_pb2.CallProgress]()
 
@@ -84,6 +85,9 @@ class CallProgress:
                 )
                 for name, value in fields.items():
                     setattr(progress, name, value)
+                if with_results and call.plan is not None:
+                    progress.results.extend(call.plan.results)
+                    progress.mesh.CopyFrom(call.plan.mesh)
                 shown[call.request_id] = progress
 
         for call, position, began in self._queue.waiting():

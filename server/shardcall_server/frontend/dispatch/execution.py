@@ -106,7 +106,7 @@ class Execution:
             completed = AbstractCall(self._complete(template.call, operands, mesh), encoded, stays)
             call.check("looking for the program")
             try:
-                compiled = mesh.programs.get_or_compile(completed, call.owner, call.connection)
+                compiled = mesh.programs.get_or_compile(completed, call.owner, call.connection, call.weight)
             except SessionEndedError:
                 continue  # the call waits for the next mesh
             if isinstance(compiled, Future):

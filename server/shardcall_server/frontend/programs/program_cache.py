@@ -69,10 +69,10 @@ class ProgramCache:
                 self._requests.popitem(last=False)
 
     def get_or_compile(
-        self, call: AbstractCall, owner: str = "", connection: str = ""
+        self, call: AbstractCall, owner: str = "", connection: str = "", weight: int = 1
     ) -> CacheEntry | Future[CacheEntry]:
         """As `ProgramCompiler.get_or_compile`; counts the call in the history if it is not refused."""
-        entry = self.compiler.get_or_compile(call, owner, connection)
+        entry = self.compiler.get_or_compile(call, owner, connection, weight)
         if self.call_history is not None:
             self.call_history.add_when_compiled(call, entry)
         return entry

@@ -31,6 +31,8 @@ class Compilation:
         command: the command, with the strategy that is being compiled.
         owner: the client whose call began it; empty for the server itself.
         connection: the connection of that call.
+        weight: the weight of the client.
+        deadline: 0 for all: those of a connection begin in the order in which they came.
         key: the call that waits for it; None for a trial's, whose program is pinned.
         future: its result.
         waiter_count: the number of calls that wait for it.
@@ -49,6 +51,8 @@ class Compilation:
     command: link_pb2.Prepare
     owner: str = ""
     connection: str = ""
+    weight: int = 1
+    deadline: float = 0.0
     key: CallKey | None = None
     future: Future[CacheEntry] = field(default_factory=Future)
     waiter_count: int = 1
@@ -122,13 +126,14 @@ class ProgramCompiler:
         self._queue: CompilationQueue[Compilation] = CompilationQueue()
 
     def get_or_compile(
-        self, call: AbstractCall, owner: str = "", connection: str = ""
+        self, call: AbstractCall, owner: str = "", connection: str = "", weight: int = 1
     ) -> CacheEntry | Future[CacheEntry]:
         """Returns the entry of a call, or the future of it; a caller that stops waiting calls `leave`.
 
         Args:
             owner: the client that a compilation counts for; empty for the server's own.
             connection: the connection of the call.
+            weight: the weight of the client.
 
         Raises:
             SessionEndedError: the mesh is gone.
@@ -148,7 +153,7 @@ class ProgramCompiler:
                 max_call_bytes=0 if call.has_resident_arrays else self._limits.max_call_bytes,
                 max_device_bytes=self._limits.max_device_bytes,
             )
-            compilation = Compilation(command, owner, connection, call.key)
+            compilation = Compilation(command, owner, connection, weight, key=call.key)
             has_begun = self._start(compilation)
         if has_begun:
             self._follow(compilation)
@@ -207,7 +212,8 @@ class ProgramCompiler:
     def _start(self, compilation: Compilation) -> bool:
         """Sends the first command, and returns True, after which `_follow` comes next.
 
-        Returns False if the client or the connection has too many others under way; it begins after one of them.
+        Returns False if too many others are under way, of all clients, of its own or of its connection; it begins after
+        one of them.
         """
         check_held(self.session.launch_lock)
         for unwanted in [other for other in self._compilations if not other.waiter_count]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -35,6 +35,21 @@ class _QueueEntry(Generic[W]):
     deadline: float
     number: int
     waiter: W = field(compare=False)
+
+
+@dataclass(frozen=True)
+class _List:
+    """A list of entries that is served round-robin with others.
+
+    Attributes:
+        length: the number of its entries.
+        weight: the number that are served in a round.
+        served: those of this round that were served already.
+    """
+
+    length: int
+    weight: int = 1
+    served: int = 0
 
 
 class FairQueue(Generic[W]):
@@ -74,17 +89,10 @@ class FairQueue(Generic[W]):
         if entry is None:
             return 0
         connections = self._owners[waiter.owner]
-        index = bisect_left(connections[waiter.connection], entry)
-        lengths = ((name, len(entries)) for name, entries in connections.items())
-        index = served_before(lengths, waiter.connection, index)
-        weights = {owner: self._weight(owner) for owner in self._owners}
-        before, rounds = index, (index + self._served[waiter.owner]) // weights[waiter.owner] + 1
-        for owner in self._owners:
-            if owner == waiter.owner:
-                rounds -= 1  # those behind it are served later in a round
-            else:
-                before += min(self._counts[owner], max(0, rounds * weights[owner] - self._served[owner]))
-        return before + 1
+        lists = {name: _List(len(entries)) for name, entries in connections.items()}
+        index = _served_before(lists, waiter.connection, bisect_left(connections[waiter.connection], entry))
+        lists = {owner: _List(self._counts[owner], self._weight(owner), self._served[owner]) for owner in self._owners}
+        return _served_before(lists, waiter.owner, index) + 1
 
     def _weight(self, owner: str) -> int:
         return next(iter(self._owners[owner].values()))[0].waiter.weight
@@ -141,18 +149,19 @@ class FairQueue(Generic[W]):
         return True
 
 
-def served_before(lengths: Iterable[tuple[str, int]], name: str, index: int) -> int:
-    """Returns the number of entries that are served before one, where several lists are served round-robin.
+def _served_before(lists: Mapping[str, _List], name: str, index: int) -> int:
+    """Returns the number of entries that are served before one.
 
     Args:
-        lengths: the name and the length of each list, the next to be served first.
+        lists: the lists by name, the next to be served first.
         name: the list of the entry.
         index: its index in that list.
     """
-    before, rounds = index, index + 1
-    for other, length in lengths:
+    before = index
+    rounds = (index + lists[name].served) // lists[name].weight + 1
+    for other, entries in lists.items():
         if other == name:
-            rounds = index
+            rounds -= 1  # those behind it are served later in a round
         else:
-            before += min(length, rounds)
+            before += min(entries.length, max(0, rounds * entries.weight - entries.served))
     return before

@@ -66,6 +66,7 @@ class ServerCall:
         kernel: the kernel's name; empty until the mesh has confirmed it.
         strategy: the strategy's name; empty until it is known.
         key: the digest of the program's key; empty until it is known.
+        plan: the plan of the program; None until it is known.
         cache_hit: whether the program was in the cache; None until that is known.
         received_bytes: bytes of arrays received in messages.
         sent_bytes: bytes of arrays sent in messages.
@@ -98,6 +99,7 @@ class ServerCall:
         self.trace: Mapping[str, str] = trace or {}
         self.phases: list[tuple[str, float, float]] = []
         self.kernel = self.strategy = self.key = ""
+        self.plan: kernel_pb2.Plan | None = None
         self.cache_hit: bool | None = None
         self.received_bytes = self.sent_bytes = self.shared_bytes = 0
         self.cut_off_by: CallError | None = None
@@ -151,6 +153,7 @@ class ServerCall:
 
     def set_program(self, plan: kernel_pb2.Plan, key: str, answer: kernel_pb2.CacheAnswer) -> None:
         """Records the program that the call runs, by its plan and the digest of its key."""
+        self.plan = plan
         self.kernel, self.strategy, self.key = plan.kernel, plan.strategy, key
         self.cache_hit = answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
 

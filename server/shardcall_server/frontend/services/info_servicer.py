@@ -116,7 +116,9 @@ class ServerInfoServicer:
                 f"there are {len(request.request_ids)} request ids; send at most {_MAX_REQUEST_IDS}",
                 field="request_ids",
             )
-        calls = self._sources.progress.of_principal(call.principal_name, frozenset(request.request_ids))
+        calls = self._sources.progress.of_principal(
+            call.principal_name, frozenset(request.request_ids), with_results=request.with_results
+        )
         return server_info_service_pb2.GetProgressResponse(calls=calls)
 
     def GetServerInfo(  # noqa: N802
