@@ -50,6 +50,7 @@ METHODS = {
     "LoadArray": "load",
     "ListFiles": "files",
     "RemoveFile": "remove_file",
+    "SaveCheckpoint": "save_checkpoint",
     "RenewLease": "put",  # and whatever makes arrays that stay: the client renews their lease itself
     "OpenSegment": "empty",
     "StartProfile": "profile",

@@ -181,7 +181,8 @@ def test_the_arrays_of_a_checkpoint_are_of_one_moment(servers):
     writer.start()
     try:
         for _ in range(10):
-            wait_for(lambda seen=len(written): len(written) > seen)
+            written.clear()
+            wait_for(lambda: bool(written))
             client.save_checkpoint()
     finally:
         stop.set()
@@ -212,7 +213,7 @@ def test_clients_at_once_save_their_arrays(servers):
         same(client.open(f"u{number}").get(), np.full(8, 4.0))
 
 
-def test_another_server_takes_over_when_the_first_has_ended(servers):
+def test_another_server_restores_the_checkpoints_when_the_first_has_ended(servers):
     client = servers.start()
     handle = client.put(X, name="u", durable=True).handle
     with (
@@ -289,12 +290,8 @@ def test_a_thousand_arrays_are_there_after_a_kill(servers):
     values = {f"u{number}": draws.standard_normal((draws.integers(1, 300), 7)) for number in range(1000)}
     for name, x in values.items():
         client.put(x, name=name)
-    began = time.monotonic()
     assert len(client.save_checkpoint().names) == 1000
-    saved_s, began = time.monotonic() - began, time.monotonic()
     client = servers.restart()
     assert len(client.list()) == 1000
-    restarted_s, began = time.monotonic() - began, time.monotonic()
     for name, x in values.items():
         same(client.open(name).get(), x)
-    print(f"saved in {saved_s:.2f} s, restarted in {restarted_s:.2f} s, read in {time.monotonic() - began:.2f} s")

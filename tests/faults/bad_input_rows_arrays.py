@@ -146,6 +146,14 @@ def _files():
     yield Row("SaveArray: a short handle", "SaveArray", [request], "MALFORMED_REQUEST", "handle")
     request = file_service_pb2.LoadArrayRequest(name="unused.npy", lease_id=LEASE)
     yield Row("LoadArray: no file", "LoadArray", [request], "FILE_NOT_FOUND")
+    for name in ("", "a/b", "x" * 65):
+        request = file_service_pb2.SaveCheckpointRequest(names=[name])
+        label = f"SaveCheckpoint: {name[:9]!r}, {len(name)}"
+        yield Row(label, "SaveCheckpoint", [request], "INVALID_PARAMETER", "name")
+    request = file_service_pb2.SaveCheckpointRequest(names=["unused"])
+    yield Row("SaveCheckpoint: no array", "SaveCheckpoint", [request], "ARRAY_LOST", "name")
+    request = file_service_pb2.SaveCheckpointRequest(names=["u"] * 1025)
+    yield Row("SaveCheckpoint: too many names", "SaveCheckpoint", [request], "MALFORMED_REQUEST", "names")
 
 
 def _segments():

@@ -45,6 +45,7 @@ REQUESTS = {
     "LoadArray": file_service_pb2.LoadArrayRequest(name="a.npy", lease_id=LEASE),
     "ListFiles": file_service_pb2.ListFilesRequest(),
     "RemoveFile": file_service_pb2.RemoveFileRequest(name="b.npy"),
+    "SaveCheckpoint": file_service_pb2.SaveCheckpointRequest(),
     "ShareArray": array_service_pb2.ShareArrayRequest(name="u", principal="guest"),
     "UnshareArray": array_service_pb2.UnshareArrayRequest(name="u"),
     "RenewLease": array_service_pb2.RenewLeaseRequest(lease_id=LEASE),

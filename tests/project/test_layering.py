@@ -274,7 +274,7 @@ FOLDERS = {
         "autotune": {"programs", "rpc", "workers"},
         "observability": {"access", "autotune", "programs", "rpc"},
         "hosts": {"access", "files", "memory", "observability", "rpc", "workers"},
-        "dispatch": {"memory", "programs", "rpc", "workers"},
+        "dispatch": {"files", "memory", "programs", "rpc", "workers"},
         "services": {"access", "dispatch", "files", "memory", "observability", "rpc", "workers"},
     },
 }

@@ -66,7 +66,7 @@ def _checkpoint(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Save arrays with names, so that they outlive restarts of the server."""
+    """Save arrays with names; they outlive restarts."""
     with connection.open() as client:
         saved = client.save_checkpoint(*(names or ()))
     if as_json:

@@ -88,12 +88,12 @@ class Checkpoints:
             running = RunningCommand(call, buffers := CallBuffers())
             buffers.memory.append(file := self._host_resources.open_file(self._folder.fd))
             try:
-                saved_at, residents, arrays, new = self._begin(mesh, running, file, owner, names)
+                saved_at, named, arrays, new = self._begin(mesh, running, file, owner, names)
             finally:
                 file.release()
             try:
                 if new:
-                    await self._written(call, running, residents)
+                    await self._written(call, running, named)
                 return self._enter(owner, saved_at, arrays, keeps_others=bool(names))
             finally:
                 running.when_done(partial(self._discard, owner, new))
@@ -125,11 +125,11 @@ class Checkpoints:
         """
         with mesh.session.launch_lock:  # between the choice of the arrays and the command no other one is sent
             saved_at = time.time()
-            residents = self._named(owner, names)
-            arrays = [self._described(resident) for resident in residents]
+            named = self._named(owner, names)
+            arrays = [self._described(resident) for resident in named]
             self._check_limit(owner, arrays, keeps_others=bool(names))
             command = link_pb2.WriteArrays(memory_id=file.memory_id)
-            for resident, array in zip(residents, arrays, strict=True):
+            for resident, array in zip(named, arrays, strict=True):
                 if not self._folder.has(owner, resident.name, resident.handle):
                     if resident.epoch != mesh.session.epoch:
                         raise array_lost(resident.handle)
@@ -139,8 +139,8 @@ class Checkpoints:
                 try:
                     running.send(mesh.session, link_pb2.FrontEndMessage(write_arrays=command))
                 except SessionEndedError:
-                    raise array_lost(residents[0].handle) from None
-        return saved_at, residents, arrays, [file.name for file in command.files]
+                    raise array_lost(named[0].handle) from None
+        return saved_at, named, arrays, [file.name for file in command.files]
 
     def _named(self, owner: str, names: Sequence[str]) -> list[ResidentArray]:
         there = {resident.name: resident for resident in self._table.of_names(owner) if not resident.guest}
@@ -179,11 +179,11 @@ class Checkpoints:
             and not (array.name in names or array.handle in handles or is_expired(array))
         ]
 
-    async def _written(self, call: ServerCall, running: RunningCommand, residents: Sequence[ResidentArray]) -> None:
+    async def _written(self, call: ServerCall, running: RunningCommand, named: Sequence[ResidentArray]) -> None:
         try:
             await running.answer()
         except CallError:
-            for resident in residents:  # that an array was not computed explains more
+            for resident in named:  # that an array was not computed explains more
                 if resident.computed is not None:
                     await wait_computed(call, resident.computed, resident.handle, "names")
             raise
