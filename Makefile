@@ -60,9 +60,9 @@ test-under-load: $(venv) ## run the tests beside 8 busy loops (LOAD=20 for more)
 	@trap 'kill $$loops' EXIT; for i in $$(seq $(LOAD)); do (while :; do :; done) & loops="$$loops $$!"; done; \
 	$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
 
-test-all: $(venv) ## run every test, the long ones too
+test-all: $(venv) ## run every test, the long ones too (PART=3/40: one of 40 parts)
 	@echo 'Testing everything, the long tests too'
-	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' $(full) $(ARGS)
+	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' $(full) $(if $(PART),--part $(PART)) $(ARGS)
 
 # Each process of the tests has a cluster of its own: one for each processor is enough. The long tests add shapes and
 # layouts, which make test-all computes on one host: across hosts every call takes some 50 ms.

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -38,8 +39,9 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--full``, for the long form of the tests in tests/faults, and ``--failures-to``, for .ci/rerun."""
+    """Adds ``--full``, for the long form of the tests in tests/faults, ``--part`` and, for .ci/rerun, ``--failures-to``."""
     parser.addoption("--full", action="store_true", help="full counts and durations in tests/faults")
+    parser.addoption("--part", metavar="K/N", help="run only the K-th of N parts of the tests, the same in every run")
     parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")
 
 
@@ -104,8 +106,13 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Runs the files that take longest first, so that none is waited for at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests of one part; runs the files that take longest first, so that none is waited for at the end."""
+    if part := config.getoption("--part"):
+        number, count = map(int, part.split("/"))
+        others = [item for item in items if zlib.crc32(item.nodeid.encode()) % count != number - 1]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if zlib.crc32(item.nodeid.encode()) % count == number - 1]
     first, last = ["faults", "end_to_end", "project"], ["client", "server"]  # the latter have files of some seconds
 
     def position(item: pytest.Item) -> tuple[bool, int]:
