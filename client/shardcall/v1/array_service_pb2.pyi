@@ -414,6 +414,12 @@ class DeleteArraysRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLES_FIELD_NUMBER: _builtins.int
+    WITH_NAMED_FIELD_NUMBER: _builtins.int
+    with_named: _builtins.bool
+    """Whether those of arrays with names are deleted, too. Clients that delete what
+    nothing refers to any longer leave it unset, since a restart may have given a
+    handle its name of the last checkpoint again.
+    """
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The handles; at most 1024."""
@@ -422,10 +428,11 @@ class DeleteArraysRequest(_message.Message):
         self,
         *,
         handles: _abc.Iterable[_builtins.bytes] | None = ...,
+        with_named: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "with_named", b"with_named"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -217,8 +217,9 @@ class ArrayServiceServicer(object):
     def DeleteArrays(self, request, context):
         """Deletes arrays. Executions that were launched before still read them.
 
-        Preconditions: none. Handles of arrays that do not exist are ignored, and
-        those of arrays that another principal shares with the caller.
+        Preconditions: none. Handles of arrays that do not exist are ignored, those of
+        arrays that another principal shares with the caller, and without `with_named`
+        those of arrays with names.
         Guarantees: after the answer none of the arrays exists.
         Idempotent: yes; with a request id the count is the same too.
 

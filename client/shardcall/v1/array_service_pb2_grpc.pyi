@@ -104,8 +104,9 @@ class ArrayServiceStub:
     DeleteArrays: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.DeleteArraysRequest, _array_service_pb2.DeleteArraysResponse]
     """Deletes arrays. Executions that were launched before still read them.
 
-    Preconditions: none. Handles of arrays that do not exist are ignored, and
-    those of arrays that another principal shares with the caller.
+    Preconditions: none. Handles of arrays that do not exist are ignored, those of
+    arrays that another principal shares with the caller, and without `with_named`
+    those of arrays with names.
     Guarantees: after the answer none of the arrays exists.
     Idempotent: yes; with a request id the count is the same too.
 
@@ -304,8 +305,9 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _array_service_pb2.DeleteArraysResponse:
         """Deletes arrays. Executions that were launched before still read them.
 
-        Preconditions: none. Handles of arrays that do not exist are ignored, and
-        those of arrays that another principal shares with the caller.
+        Preconditions: none. Handles of arrays that do not exist are ignored, those of
+        arrays that another principal shares with the caller, and without `with_named`
+        those of arrays with names.
         Guarantees: after the answer none of the arrays exists.
         Idempotent: yes; with a request id the count is the same too.
 

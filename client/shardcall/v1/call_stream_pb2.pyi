@@ -478,6 +478,9 @@ class DeleteStreamedArrays(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLES_FIELD_NUMBER: _builtins.int
+    WITH_NAMED_FIELD_NUMBER: _builtins.int
+    with_named: _builtins.bool
+    """As of `DeleteArraysRequest`."""
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The handles, at most 1,024."""
@@ -486,10 +489,11 @@ class DeleteStreamedArrays(_message.Message):
         self,
         *,
         handles: _abc.Iterable[_builtins.bytes] | None = ...,
+        with_named: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "with_named", b"with_named"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -48,7 +48,11 @@ class CallSender:
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
         # The lease's thread must not refer to the client, or it would never be collected.
         self.delete = partial(_delete, transport, stream, self.pending)
-        """Deletes arrays by their handles; those that unanswered calls use, or make, in order with the calls."""
+        """Deletes arrays by their handles; those that unanswered calls use, or make, in order with the calls.
+
+        Those with names are left out unless ``with_named`` is True: a dropped handle may have its name of the last
+        checkpoint again.
+        """
         self.lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
 
     def can_submit(self, values: Sequence[Value], deadline: Deadline) -> bool:
@@ -143,21 +147,27 @@ def _delete(
     pending: PendingCalls,
     handles: Sequence[bytes],
     deadline: Deadline | None = None,
+    *,
+    with_named: bool = False,
 ) -> int:
     """Deletes arrays, as `CallSender.delete`; returns the number of those that were there."""
     used = [handle for handle in handles if pending.is_used(handle)]
     if used and stream is not None:
-        _delete_on_stream(stream, pending, used)
+        _delete_on_stream(stream, pending, used, with_named=with_named)
         handles = [handle for handle in handles if handle not in used]
     deleted, deadline = len(used), deadline or Deadline(SHORT_TIMEOUT_S)
     for begin in range(0, len(handles), _MAX_HANDLES):
-        request = array_service_pb2.DeleteArraysRequest(handles=handles[begin : begin + _MAX_HANDLES])
+        request = array_service_pb2.DeleteArraysRequest(
+            handles=handles[begin : begin + _MAX_HANDLES], with_named=with_named
+        )
         deleted += transport.unary(transport.stubs.arrays.DeleteArrays, request, deadline).deleted_count
     return deleted
 
 
-def _delete_on_stream(stream: CallStream, pending: PendingCalls, handles: Sequence[bytes]) -> None:
+def _delete_on_stream(
+    stream: CallStream, pending: PendingCalls, handles: Sequence[bytes], *, with_named: bool = False
+) -> None:
     """Deletes arrays after the calls that were sent on a call stream before, and stops loops that made only these."""
     for begin in range(0, len(handles), _MAX_HANDLES):
-        stream.delete(handles[begin : begin + _MAX_HANDLES])
+        stream.delete(handles[begin : begin + _MAX_HANDLES], with_named=with_named)
     pending.deleted(handles)

@@ -292,7 +292,7 @@ class RemoteArrays:
         self._submitter.flush_all()
         there = [target for array in arrays for target in self._give_up(array)]
         handles = [handle_of(target) for target in there]
-        deleted = self._sender.delete(handles, deadline)
+        deleted = self._sender.delete(handles, deadline, with_named=True)
         self.passed.named.difference_update(handles)
         for target in (*there, *self._lease.release(handles)):
             if isinstance(target, ArrayVersion):

@@ -17,7 +17,7 @@ from shardcall._src.rpc.status import ItemStatus
 from shardcall._src.rpc.threads import check_not_exiting, start_thread
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.transfer.download import Answer
-from shardcall._src.transfer.stream_connection import StreamConnection
+from shardcall._src.transfer.stream_connection import Deletion, StreamConnection
 from shardcall._src.transfer.stream_items import add_operands, bytes_of
 from shardcall._src.transfer.stream_reader import serve
 from shardcall._src.transfer.stream_request import SendWaiter, StreamRequest, fail_calls, window_full
@@ -76,7 +76,7 @@ class CallStream:
         self._current: StreamConnection | None = None
         self._connections: list[StreamConnection] = []  # with a thread that reads them
         self._waiting: deque[SendWaiter] = deque()
-        self._deletions: list[Sequence[bytes]] = []  # for the next RPC
+        self._deletions: list[Deletion] = []  # for the next RPC
         is_closed, self._closing = self._closing.is_set(), threading.Event()
         if is_closed:
             self._closing.set()
@@ -261,8 +261,10 @@ class CallStream:
             cancellation.pause(wait_s)
             repeated += 1
 
-    def delete(self, handles: Sequence[bytes]) -> None:
+    def delete(self, handles: Sequence[bytes], *, with_named: bool = False) -> None:
         """Deletes arrays after the calls that were sent before have been launched; does not wait.
+
+        Those with names are left out unless ``with_named`` is True.
 
         Finalizers must not call it: this thread may hold the stream's lock.
 
@@ -276,10 +278,10 @@ class CallStream:
             current = self._current
             if current is None or (current.draining and not current.unanswered):
                 if self.is_refused:
-                    self._deletions.append(handles)
+                    self._deletions.append(Deletion(handles, with_named))
                     return
                 current = self._open()
-            current.delete(handles)
+            current.delete(Deletion(handles, with_named))
 
     def cancel(self, call: StreamRequest, failure: grpc.RpcError | CallCancelledError) -> None:
         """Cancels a call that is not done, which then has this failure."""
@@ -387,8 +389,8 @@ class CallStream:
         self._connections.append(current)
         self._current = current
         deletions, self._deletions = self._deletions, []
-        for handles in deletions:
-            current.delete(handles)
+        for deletion in deletions:
+            current.delete(deletion)
 
     def _first_waiting(self) -> SendWaiter | None:
         while self._waiting and self._waiting[0].abandoned:
@@ -465,14 +467,12 @@ class CallStream:
         delay_s = self._transport.retries.wait_s(error, call.repeated)
         return None if delay_s is None or delay_s >= call.deadline.remaining_s() else delay_s
 
-    def _repeat(
-        self, calls: list[StreamRequest], deletions: deque[tuple[int, Sequence[bytes]]]
-    ) -> StreamConnection | None:
+    def _repeat(self, calls: list[StreamRequest], deletions: deque[tuple[int, Deletion]]) -> StreamConnection | None:
         """Sends calls and deletions again, in order; returns the RPC to begin, if another one does not take them."""
         current, following = self._current, None
         if current is None or current.draining:
             if not calls:
-                self._deletions += [handles for _, handles in deletions]
+                self._deletions += [deletion for _, deletion in deletions]
                 return None
             current = following = StreamConnection(self._max_slots, self._lock)
             self._use(current)
@@ -481,6 +481,6 @@ class CallStream:
                 current.delete(deletions.popleft()[1])
             call.item.timeout_seconds = max(call.deadline.remaining_s(), _MIN_TIMEOUT_S)
             current.add(call)
-        for _, handles in deletions:
-            current.delete(handles)
+        for _, deletion in deletions:
+            current.delete(deletion)
         return following

@@ -495,8 +495,13 @@ class ResidentArrayTable:
                 self._leases.keep(lease, min_s)
             return lease is not None and bool(lease.arrays)
 
-    def delete(self, handles: Sequence[bytes], owner: str = "") -> list[ResidentArray]:
-        """Deletes an owner's arrays, those with names from its last checkpoint, too; returns those that existed.
+    def delete(self, handles: Sequence[bytes], owner: str = "", *, with_named: bool = True) -> list[ResidentArray]:
+        """Deletes an owner's arrays; returns those that existed.
+
+        Args:
+            handles: the handles; those without an array are ignored.
+            owner: the caller.
+            with_named: whether arrays with names are deleted, too, and from the last checkpoint.
 
         Raises:
             CallError: too many handles, or one of the wrong length; FILE_LIMIT or FILES_UNAVAILABLE if the checkpoint
@@ -512,7 +517,10 @@ class ResidentArrayTable:
         for handle in handles:
             check_handle(handle, "handles")
         with self._lock:
-            names = [resident.name for resident in self._of_handles(handles, owner) if resident.name]
+            there = self._of_handles(handles, owner)
+        if not with_named:
+            return self._delete([resident.handle for resident in there if not resident.name], owner)
+        names = [resident.name for resident in there if resident.name]
         forgetting = self._checkpoints.forgetting(owner, names) if self._checkpoints and names else nullcontext()
         with forgetting:
             return self._delete(handles, owner)

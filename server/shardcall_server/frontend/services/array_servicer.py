@@ -122,7 +122,7 @@ class ArrayServicer:
         """Deletes arrays."""
 
         async def delete() -> array_service_pb2.DeleteArraysResponse:
-            deleted = self._array_table.delete(request.handles, call.principal_name)
+            deleted = self._array_table.delete(request.handles, call.principal_name, with_named=request.with_named)
             return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
 
         return call.run(self._idempotency.once(call, request, delete))

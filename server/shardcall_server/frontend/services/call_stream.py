@@ -236,7 +236,10 @@ class ServerCallStream:
                                 running.cancel()
                     case "delete":
                         if self._may_delete():
-                            self._arrays.delete(self._owner, item.delete.handles, self._item_number)
+                            deletion = item.delete
+                            self._arrays.delete(
+                                self._owner, deletion.handles, self._item_number, with_named=deletion.with_named
+                            )
 
     def _may_delete(self) -> bool:
         """Returns False for a principal without the scope: its client deletes the results of calls that failed."""

@@ -24,10 +24,11 @@ _OPERANDS = tuple(f"operand {i}" for i in range(MAX_OPERANDS))
 
 
 class _Deletion(NamedTuple):
-    """A deletion that waits for calls: the principal, and the number of its item in the order of the stream."""
+    """A deletion that waits for calls: the principal, the number of its item in the order of the stream, its rule."""
 
     owner: str
     number: int
+    with_named: bool
 
 
 class StreamedArrays:
@@ -107,13 +108,14 @@ class StreamedArrays:
         except CallError as error:
             return error
 
-    def delete(self, owner: str, handles: Iterable[bytes], number: int) -> None:
+    def delete(self, owner: str, handles: Iterable[bytes], number: int, *, with_named: bool = True) -> None:
         """Deletes arrays, as soon as no earlier call needs them.
 
         Args:
             owner: the principal of the stream.
             handles: the handles of the arrays.
             number: the number of the item that deletes them, in the order of the stream.
+            with_named: whether arrays with names are deleted, too.
 
         Raises:
             CallError: too many handles, or one of the wrong length.
@@ -123,11 +125,11 @@ class StreamedArrays:
             for handle in handles:
                 self._failed.pop(handle, None)
                 if handle in self._uses or handle in self._promised:
-                    self._deleted.setdefault(handle, _Deletion(owner, number))
+                    self._deleted.setdefault(handle, _Deletion(owner, number, with_named))
                 else:
                     now.append(handle)
         if now:
-            self._table.delete(now, owner)
+            self._table.delete(now, owner, with_named=with_named)
 
     def find(self, handle: bytes, owner: str) -> ResidentArray:
         """Returns an array on the mesh; raises CallError if there is none."""
@@ -163,7 +165,7 @@ class StreamedArrays:
     def _delete(self, free: Sequence[tuple[_Deletion, bytes]]) -> None:
         """Carries out deletions that waited."""
         for deletion, handle in free:
-            self._table.delete([handle], deletion.owner)
+            self._table.delete([handle], deletion.owner, with_named=deletion.with_named)
         with self._lock:
             for deletion, _ in free:
                 self._deleting.remove(deletion.number)
