@@ -39,7 +39,7 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--full``, for the long form of the tests in tests/faults, ``--part``, and .ci/rerun's ``--failures-to``."""
+    """Adds ``--full``, for the long form of tests/faults, ``--part``, and ``--failures-to``, for .ci/rerun."""
     parser.addoption("--full", action="store_true", help="full counts and durations in tests/faults")
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N parts of the tests, the same in every run")
     parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")

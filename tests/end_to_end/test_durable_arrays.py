@@ -19,6 +19,7 @@ from end_to_end.processes import wait_for
 
 import shardcall as sc
 from shardcall import P
+from shardcall._src.rpc.deadline import Deadline
 
 LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
 X = np.arange(35.0).reshape(7, 5)
@@ -139,6 +140,8 @@ def test_later_writes_are_lost_and_say_so(servers):
     assert re.search(r"the last checkpoint, of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, has the values", str(error))
     same(client.open("u").get(), X)
     same(u.get(), X)  # the object follows its name
+    client._remote_arrays._sender.delete([bytes.fromhex(u.handle)], Deadline(30.0))  # as if its object were dropped
+    same(client.open("u").get(), X)
 
 
 def test_a_deleted_or_ended_array_stays_away_and_a_renamed_one_has_its_name(servers):

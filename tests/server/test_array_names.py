@@ -50,6 +50,13 @@ def test_an_array_with_a_name_outlives_its_lease(table):
     assert reason_of(error) == (Reason.ARRAY_LOST, "name")
 
 
+def test_a_dropped_handle_deletes_no_array_with_a_name(table):
+    named, other = table.put(), table.put()
+    table.array_table.name(named.handle, "u")
+    assert table.array_table.delete([named.handle, other.handle], with_named=False) == [other]
+    assert table.array_table.open("u").handle == named.handle
+
+
 def test_the_time_of_a_name_ends(table):
     named, forever = table.put(), table.put()
     table.array_table.name(named.handle, "u", keep_s=5)
