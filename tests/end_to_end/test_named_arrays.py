@@ -16,6 +16,8 @@ from rows import rows
 
 import shardcall as sc
 from shardcall import P, aio
+from shardcall._src.rpc.deadline import Deadline
+from shardcall.v1 import array_service_pb2
 
 X = np.arange(32.0).reshape(8, 4)
 PLACED = {"mesh": sc.Mesh(x=8), "spec": P("x", None)}
@@ -179,6 +181,38 @@ def test_a_name_has_letters_digits_and_three_signs(client, name):
     with pytest.raises(sc.InvalidParameterError, match="give 1 to 64 ASCII letters, digits") as error:
         client.put(X, name=name)
     assert error.value.field == "name"
+
+
+def test_a_read_of_an_array_with_a_name_is_one_round_trip(ours, others, monkeypatch):
+    h, g, rpcs = ours.put(X, **PLACED, name="u"), others.open("u"), []
+    send = ours._transport._send
+
+    def counted(*args, **options):
+        rpcs.append(args)
+        return send(*args, **options)
+
+    monkeypatch.setattr(ours._transport, "_send", counted)
+    same(h.get(), X)
+    assert len(rpcs) == 1
+    g *= 2
+    same(h.get(), 2 * X)
+    assert len(rpcs) == 2
+    same(h[1:].get(), 2 * X[1:])
+    h += 1
+    same(h.get(), 2 * X + 1)
+    others.put(X.astype(np.float32), name="u", replace=True)
+    with pytest.raises(sc.ArrayLostError, match=r"whose name 'u' stands for float32\[8,4\] now"):
+        h.get()
+
+
+def test_an_array_is_copied_by_its_handle_or_its_name(ours):
+    h = ours.put(X, name="u")
+    ours._transport.get_array(
+        array_service_pb2.GetArrayRequest(name="u"), lambda messages, _: [*messages], Deadline(60)
+    )
+    both = array_service_pb2.GetArrayRequest(name="u", handle=bytes.fromhex(h.handle))
+    with pytest.raises(sc.InvalidRequestError, match="a handle and the name 'u'; send one of them"):
+        ours._transport.get_array(both, lambda messages, _: [*messages], Deadline(60))
 
 
 def test_views_have_no_names(ours):

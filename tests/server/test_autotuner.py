@@ -295,3 +295,14 @@ def test_concurrent_calls_wait_for_one_tuning_result(autotuner):
     entries = [future.result(WAIT_S) for future in waiting if isinstance(future, Future)]
     assert [entry.plan.strategy for entry in entries] == ["b"] * 4
     assert mesh.prepared.count("b") == 1
+
+
+def test_calls_that_wait_for_a_trial_leave_the_compiler_to_others(autotuner):
+    mesh = Mesh({"a": 0.02, "b": 0.01})
+    programs = cache(mesh, autotuner)
+    mesh.slow = True
+    waiting = [programs.get_or_compile(call(axis=axis), "ann", "1") for axis in range(5)]
+    assert not any(isinstance(entry, CacheEntry) or entry.done() for entry in waiting)
+    assert [programs.compiler.position(future)[0] for future in waiting] == [0] * 5
+    mesh.release()
+    assert [future.result(WAIT_S).plan.strategy for future in waiting] == ["b"] * 5

@@ -227,8 +227,13 @@ class GetArrayRequest(_message.Message):
 
     HANDLE_FIELD_NUMBER: _builtins.int
     RESULT_SPACE_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
-    """The handle."""
+    """The handle; empty if there is a name."""
+    name: _builtins.str
+    """The name of the array, as of OpenArrayRequest; the server looks it up when it
+    copies the array.
+    """
     @_builtins.property
     def result_space(self) -> _kernel_service_pb2.SegmentSpace:
         """Space for the array. It is used if it is large enough."""
@@ -238,10 +243,11 @@ class GetArrayRequest(_message.Message):
         *,
         handle: _builtins.bytes = ...,
         result_space: _kernel_service_pb2.SegmentSpace | None = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["result_space", b"result_space"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "result_space", b"result_space"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "name", b"name", "result_space", b"result_space"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,6 +28,7 @@ VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 """The versions of the Python array API standard that the functions of arrays follow, as those of NumPy 2.4."""
 
 _CPU = (1, 0)  # DLPack's type and id
+_WRITABLE, _FORMAT = 0x1, 0x4  # as of inspect.BufferFlags, which Python 3.11 lacks
 
 
 def _augmented(name: str) -> BinaryMethod:
@@ -229,6 +230,25 @@ class ArrayProtocols(ArrayOperators):
     def __dlpack_device__(self) -> tuple[int, int]:
         """Returns the device of the copy: this process."""
         return _CPU
+
+    def __bytes__(self) -> bytes:
+        return np.asarray(self).tobytes()
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Returns the bytes of a copy of the values, for functions such as those of ``hashlib``; from Python 3.12 on.
+
+        NumPy, which asks for the element type, too, takes `__array__` instead.
+
+        Raises:
+            BufferError: for a buffer with an element type, or one to be written to.
+        """
+        if flags & (_WRITABLE | _FORMAT):
+            raise BufferError("the values are on the mesh: use get(), a copy of them in this process")
+        return np.asarray(self).reshape(-1).view(np.uint8).data.toreadonly()
+
+    def __release_buffer__(self, buffer: memoryview, /) -> None:
+        """Releases the copy; ``numpy.frombuffer`` uses the memory longer of classes that do not define this."""
+        buffer.release()
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         operands = inputs if method != "at" else (inputs[0], *inputs[2:])  # without the index

@@ -162,7 +162,7 @@ class RemoteArrays:
     def get(self, owner: Owner, array: Handle, deadline: Deadline) -> NDArray:
         """Copies an array from the mesh; a small one by the call stream, in order with the calls that make it."""
         if (here := find_remote_array(array)) is not None and here._store.name:
-            return self.names.read(here, self._get, deadline)
+            return self.names.get(here, self._get, deadline)
         target = self.passed.version_of(array)
         value = self._read_pending(owner, target, deadline) if isinstance(target, ArrayVersion) else None
         if value is not None:
@@ -179,13 +179,14 @@ class RemoteArrays:
                     return only_array(answer.results)
             return self._get(target, deadline)
 
-    def _get(self, array: ArrayVersion | bytes, deadline: Deadline) -> NDArray:
-        """Copies an array by an RPC of its own, through shared memory if there is some."""
+    def _get(self, array: ArrayVersion | bytes, deadline: Deadline, name: str = "") -> NDArray:
+        """Copies an array, or the one of a name, by an RPC of its own, through shared memory if there is some."""
 
         def get(shared: CallMemory | None) -> NDArray:
             buffer = None if shared is None else shared.result_buffer
             space = None if buffer is None else buffer.message()
-            request = array_service_pb2.GetArrayRequest(handle=handle_of(array), result_space=space)
+            handle = b"" if name else handle_of(array)
+            request = array_service_pb2.GetArrayRequest(handle=handle, name=name, result_space=space)
             read = partial(array_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer)
             return self._transport.get_array(request, read, deadline, shares=shared is not None)
 

@@ -29,6 +29,7 @@ class CompilationQueue(Generic[C]):
 
     def __init__(self) -> None:
         self._waiting: FairQueue[C] = FairQueue()
+        self._begun: set[C] = set()
         self._owners: Counter[str] = Counter()
         self._connections: Counter[tuple[str, str]] = Counter()
 
@@ -37,7 +38,7 @@ class CompilationQueue(Generic[C]):
         if not self._is_admitted(compilation):
             self._waiting.add(compilation)
             return False
-        self._count(compilation, 1)
+        self._begin(compilation)
         return True
 
     def remove(self, compilation: C) -> bool:
@@ -49,17 +50,23 @@ class CompilationQueue(Generic[C]):
         return self._waiting.position(compilation)
 
     def finish(self, compilation: C) -> C | None:
-        """Ends a compilation that had begun; returns one that begins now."""
+        """Ends a compilation that had begun, unless it has ended before; returns one that begins now."""
         self.withdraw(compilation)
         following = self._waiting.peek(self._is_admitted)
         if following is not None:
             self._waiting.take(following)
-            self._count(following, 1)
+            self._begin(following)
         return following
 
     def withdraw(self, compilation: C) -> None:
         """Ends a compilation that could not begin after all; those that wait do so for others."""
-        self._count(compilation, -1)
+        if compilation in self._begun:
+            self._begun.remove(compilation)
+            self._count(compilation, -1)
+
+    def _begin(self, compilation: C) -> None:
+        self._begun.add(compilation)
+        self._count(compilation, 1)
 
     def _is_admitted(self, compilation: C) -> bool:
         owner, connection = compilation.owner, compilation.connection

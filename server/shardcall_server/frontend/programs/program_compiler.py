@@ -233,9 +233,9 @@ class ProgramCompiler:
         check_held(self.session.launch_lock)
         self._send(compilation)
         compilation.sent_s = time.monotonic()
-        compilation.future.add_done_callback(lambda _: self._on_done(compilation))
+        compilation.future.add_done_callback(lambda _: self._begin_following(compilation))
 
-    def _on_done(self, ended: Compilation) -> None:
+    def _begin_following(self, ended: Compilation) -> None:
         """Begins the compilation that waited for the end of another."""
         while True:
             failure: Exception | None = None
@@ -304,6 +304,8 @@ class ProgramCompiler:
                 compilation.future.set_result(entry)
             elif compilation.answer is not answer:
                 self._follow(compilation)
+            else:  # it waits for the policy, and the compiler is free for others
+                self._begin_following(compilation)
         finally:
             if compilation.future.done():
                 with self.session.launch_lock:

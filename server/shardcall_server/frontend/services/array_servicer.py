@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from shardcall.v1 import array_service_pb2
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
@@ -68,7 +68,16 @@ class ArrayServicer:
         self, request: array_service_pb2.GetArrayRequest, call: ServerCall
     ) -> Iterator[array_service_pb2.GetArrayResponse | bytes]:
         """Copies an array from the mesh."""
-        resident = self._array_table.find(request.handle, call.principal_name)
+        if request.handle and request.name:
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"the request has a handle and the name {shorten(request.name)!r}; send one of them",
+                field="name",
+            )
+        if request.name:
+            resident = self._array_table.open(request.name, call.principal_name)
+        else:
+            resident = self._array_table.find(request.handle, call.principal_name)
         mesh = call.run(self._reader.mesh_of(call, resident))
         if resident.computed is not None:
             call.run(wait_computed(call, resident.computed, resident.handle, "handle"))

@@ -1,0 +1,284 @@
+"""Functions of other libraries with arrays on the mesh: each returns what it returns of NumPy's array, or is refused.
+
+A library that is not installed is skipped, and so are the calls that need the buffer protocol of Python 3.12.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import pickle
+import statistics
+import struct
+import sys
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from rows import rows
+
+import shardcall as sc
+
+X = np.random.default_rng(41).normal(size=(64, 8))
+Case = Callable[[Any], Any]
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with sc.connect(server.address) as client:
+        yield client
+
+
+def library(name: str) -> Callable[[], Any]:
+    return lambda: pytest.importorskip(name)
+
+
+pd, xr, pillow, plt = map(library, ("pandas", "xarray", "PIL.Image", "matplotlib.pyplot"))
+stats, special, fft, signal = map(library, ("scipy.stats", "scipy.special", "scipy.fft", "scipy.signal"))
+linalg, optimize, interpolate = map(library, ("scipy.linalg", "scipy.optimize", "scipy.interpolate"))
+spatial, sparse, cluster = map(library, ("scipy.spatial", "scipy.sparse", "sklearn.cluster"))
+scaling, metrics, linear, pca = map(
+    library, ("sklearn.preprocessing", "sklearn.metrics", "sklearn.linear_model", "sklearn.decomposition")
+)
+zarr, h5py, networkx, seaborn = map(library, ("zarr", "h5py", "networkx", "seaborn"))
+
+
+def drawn(draw: Callable[[Any], object]) -> list[float]:
+    """Draws in axes of their own; returns what they show."""
+    pytest.importorskip("matplotlib").use("Agg")
+    figure, axes = plt().subplots()
+    draw(axes)
+    limits = [*axes.get_xlim(), *axes.get_ylim()]
+    plt().close(figure)
+    return limits
+
+
+def in_file(write: Callable[[str], object], read: Callable[[str], Any], folder: Any) -> Any:
+    path = str(folder / "file")
+    write(path)
+    return read(path)
+
+
+def through_hdf5(x: Any) -> Any:
+    with h5py().File("x", "w", driver="core", backing_store=False) as file:
+        return file.create_dataset("x", data=x)[...]
+
+
+def through_numpys_file(x: Any) -> Any:
+    file = io.BytesIO()
+    np.savez(file, x=x)
+    file.seek(0)
+    return np.load(file)["x"]
+
+
+def as_csv(x: Any) -> str:
+    file = io.StringIO()
+    csv.writer(file).writerows(x)
+    return file.getvalue()
+
+
+PYTHON: dict[str, Case] = {
+    "sum": lambda x: sum(x[0]),
+    "max": lambda x: max(x[:, 0]),
+    "sorted": lambda x: sorted(x[:, 0]),
+    "math.fsum": lambda x: math.fsum(x[:, 0]),
+    "math.sqrt": lambda x: math.sqrt(abs(x[0, 0])),
+    "statistics.mean": lambda x: statistics.mean(x[:, 0]),
+    "zip": lambda x: [a * b for a, b in zip(x[0], x[1], strict=True)],
+    "json": lambda x: json.dumps(x[:2].tolist()),
+    "pickle": lambda x: pickle.loads(pickle.dumps(x.tolist())),
+    "csv": as_csv,
+    "format": lambda x: f"{x[0, 0]:.3f}",
+    "round": lambda x: round(float(x[0, 0]), 2),
+    "bytes": bytes,
+    "tobytes": lambda x: x.tobytes(),
+    "unpacking": lambda x: [*x[0]],
+    "in": lambda x: 3.5 in x,
+    "numpy.save": through_numpys_file,
+    "numpy.savetxt": lambda x: np.savetxt(io.StringIO(), x),
+    "numpy.testing": lambda x: np.testing.assert_allclose(x, X),
+}
+BUFFERS: dict[str, Case] = {
+    "hashlib": lambda x: hashlib.sha256(x).hexdigest(),
+    "zlib": lambda x: zlib.decompress(zlib.compress(x)),
+    "crc32": zlib.crc32,
+    "base64": base64.b64encode,
+    "write": lambda x: io.BytesIO().write(x),
+    "BytesIO": lambda x: io.BytesIO(x).getvalue(),
+    "struct": lambda x: struct.unpack_from("<d", x),
+    "join": lambda x: b"".join([x, x]),
+}
+PANDAS: dict[str, Case] = {
+    "DataFrame": lambda x: pd().DataFrame(x),
+    "describe": lambda x: pd().DataFrame(x).describe(),
+    "columns": lambda x: pd().DataFrame({"a": x[:, 0], "b": x[:, 1]}).corr(),
+    "Series": lambda x: pd().Series(x[0]).cumsum(),
+    "Index": lambda x: pd().Index(x[0]).sort_values(),
+    "assign": lambda x: pd().DataFrame(X).assign(a=x[:, 0]),
+    "Series + array": lambda x: pd().Series(X[:, 0]) + x[:, 0],
+    "Series > array": lambda x: pd().Series(X[:, 0]) > x[:, 1],
+    "DataFrame * row": lambda x: pd().DataFrame(X) * x[0],
+    "isin": lambda x: pd().Series(X[:, 0]).isin(x[:9, 0]),
+    "where": lambda x: pd().DataFrame(X).where(x > 0),
+    "cut": lambda x: pd().cut(x[:, 0], 3).codes,
+    "qcut": lambda x: pd().qcut(x[:, 0], 4).codes,
+    "isna": lambda x: pd().isna(x),
+    "iloc": lambda x: pd().DataFrame(X).iloc[np.argsort(x[:, 0])],
+    "concat": lambda x: pd().concat([pd().DataFrame(X), pd().DataFrame(x)]),
+    "rolling": lambda x: pd().DataFrame(x).rolling(3).mean().dropna(),
+    "groupby": lambda x: pd().DataFrame(x).groupby(X[:, 0] > 0).mean(),
+    "searchsorted": lambda x: pd().Series(np.sort(X[:, 0])).searchsorted(x[:, 0]),
+}
+XARRAY: dict[str, Case] = {
+    "mean": lambda x: xr().DataArray(x, dims=("a", "b")).mean("a").values,
+    "sel": lambda x: xr().DataArray(x, dims=("a", "b")).isel(a=slice(2, 5)).values,
+    "arithmetic": lambda x: (xr().DataArray(x, dims=("a", "b")) * 2 + 1).values,
+    "rolling": lambda x: xr().DataArray(x, dims=("a", "b")).rolling(a=3).mean().values[2:],
+    "Dataset": lambda x: xr().Dataset({"u": (("a", "b"), x)}).u.std().values,
+    "to_pandas": lambda x: xr().DataArray(x, dims=("a", "b")).to_pandas(),
+}
+SCIPY: dict[str, Case] = {
+    "special.erf": lambda x: special().erf(x),
+    "special.expit": lambda x: special().expit(x),
+    "fft.rfft": lambda x: fft().rfft(np.asarray(x), axis=0),
+    "stats.zscore": lambda x: stats().zscore(np.asarray(x)),
+    "stats.pearsonr": lambda x: stats().pearsonr(np.asarray(x[:, 0]), np.asarray(x[:, 1])).statistic,
+    "signal.detrend": lambda x: signal().detrend(np.asarray(x)),
+    "linalg.svdvals": lambda x: linalg().svdvals(x),
+    "linalg.solve": lambda x: linalg().solve(np.asarray(x[:8]), np.asarray(x[8])),
+    "optimize.minimize_scalar": lambda x: optimize().minimize_scalar(lambda t: float(((x - t) ** 2).sum())).fun,
+    "interpolate.interp1d": lambda x: interpolate().interp1d(np.arange(8), x[0])(2.5),
+    "interpolate.CubicSpline": lambda x: interpolate().CubicSpline(np.arange(8), x[0])(2.5),
+    "spatial.KDTree": lambda x: spatial().KDTree(x).query(X[3])[1],
+    "spatial.distance": lambda x: spatial().distance.pdist(np.asarray(x)),
+    "sparse.csr_array": lambda x: sparse().csr_array(np.asarray(x)).sum(),
+}
+SKLEARN: dict[str, Case] = {
+    "StandardScaler": lambda x: scaling().StandardScaler().fit_transform(x),
+    "MinMaxScaler": lambda x: scaling().MinMaxScaler().fit_transform(x),
+    "KMeans": lambda x: cluster().KMeans(3, n_init=1, random_state=0).fit(x).inertia_,
+    "LinearRegression": lambda x: linear().LinearRegression().fit(x[:, :3], x[:, 3]).coef_,
+    "PCA": lambda x: pca().PCA(2).fit(x).explained_variance_,
+    "r2_score": lambda x: metrics().r2_score(x[:, 0], x[:, 1]),
+}
+MATPLOTLIB: dict[str, Case] = {
+    "plot": lambda x: drawn(lambda axes: axes.plot(x)),
+    "scatter": lambda x: drawn(lambda axes: axes.scatter(x[:, 0], x[:, 1])),
+    "hist": lambda x: drawn(lambda axes: axes.hist(x[:, 0])),
+    "bar": lambda x: drawn(lambda axes: axes.bar(range(8), x[0])),
+    "imshow": lambda x: drawn(lambda axes: axes.imshow(x)),
+    "contour": lambda x: drawn(lambda axes: axes.contour(x)),
+    "pcolormesh": lambda x: drawn(lambda axes: axes.pcolormesh(x)),
+    "boxplot": lambda x: drawn(lambda axes: axes.boxplot(x)),
+    "violinplot": lambda x: drawn(lambda axes: axes.violinplot(x)),
+    "fill_between": lambda x: drawn(lambda axes: axes.fill_between(range(8), x[0], x[1])),
+    "errorbar": lambda x: drawn(lambda axes: axes.errorbar(range(8), x[0], yerr=abs(x[1]))),
+    "stackplot": lambda x: drawn(lambda axes: axes.stackplot(range(8), abs(x[:3]))),
+}
+OTHERS: dict[str, Case] = {
+    "seaborn.histplot": lambda x: drawn(lambda axes: seaborn().histplot(x[:, 0], ax=axes)),
+    "seaborn.heatmap": lambda x: drawn(lambda axes: seaborn().heatmap(x, ax=axes, cbar=False)),
+    "h5py": through_hdf5,
+    "zarr.array": lambda x: zarr().array(x)[...],
+    "networkx": lambda x: networkx().from_numpy_array(np.asarray(x[:8] > 0)).number_of_edges(),
+}
+
+
+def values(result: Any) -> Any:
+    """Returns what can be compared: arrays of numbers, and all else as it is."""
+    if hasattr(result, "__array__"):
+        return np.asarray(result)
+    return result
+
+
+def check(client: sc.Client, case: Case) -> None:
+    expected = values(case(X))
+    actual = values(case(client.put(X)))
+    if isinstance(expected, str | bytes | None):
+        assert actual == expected
+    else:
+        np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", PYTHON)
+def test_python(client, name):
+    check(client, PYTHON[name])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes define buffers from Python 3.12 on")
+@pytest.mark.parametrize("name", BUFFERS)
+def test_readers_of_buffers(client, name):
+    check(client, BUFFERS[name])
+
+
+@pytest.mark.parametrize("name", PANDAS)
+def test_pandas(client, name):
+    check(client, PANDAS[name])
+
+
+@pytest.mark.parametrize("name", XARRAY)
+def test_xarray(client, name):
+    check(client, XARRAY[name])
+
+
+@pytest.mark.parametrize("name", SCIPY)
+def test_scipy(client, name):
+    check(client, SCIPY[name])
+
+
+@pytest.mark.parametrize("name", SKLEARN)
+def test_sklearn(client, name):
+    check(client, SKLEARN[name])
+
+
+@pytest.mark.parametrize("name", MATPLOTLIB)
+def test_matplotlib(client, name):
+    check(client, MATPLOTLIB[name])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others(client, name):
+    check(client, OTHERS[name])
+
+
+def test_zarr_writes_a_file(client, tmp_path):
+    path = os.fspath(tmp_path / "x.zarr")
+    zarr().save(path, client.put(X))
+    np.testing.assert_array_equal(zarr().load(path), X)
+
+
+@rows(
+    ("case", "error", "message"),
+    [
+        (lambda x: pillow().fromarray(x), AttributeError, r"pass array\.get\(\)"),
+        (lambda x: special().jv(1, x), TypeError, r"pass array\.get\(\)"),
+        (lambda x: pd().unique(x[:, 0]), TypeError, "got RemoteArray"),
+        (lambda x: pd().factorize(x[:, 0]), TypeError, "got RemoteArray"),
+        (lambda x: pd().DataFrame(X)[x[:, 0] > 0], KeyError, "are in the"),
+        (lambda x: pd().DataFrame(X) + x, ValueError, "RemoteArray"),
+        (memoryview, (TypeError, BufferError), "a bytes-like object is required|use get"),
+        (np.frombuffer, (TypeError, BufferError), "a bytes-like object is required|use get"),
+    ],
+)
+def test_a_refusal_names_what_it_got_or_the_remedy(client, case, error, message):
+    with pytest.raises(error, match=message):
+        case(client.put(X))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="classes define buffers from Python 3.12 on")
+def test_buffers_are_copies_that_cannot_be_written(client):
+    h = client.put(X)
+    with pytest.raises(TypeError, match="read-write"):
+        io.BytesIO(bytes(9)).readinto(h)
+    assert np.asarray(h).flags.writeable
+    with pytest.raises(ValueError, match="without a copy"):
+        np.asarray(h, copy=False)
+    with sc.connect(client.address, implicit_get="error") as strict, pytest.raises(TypeError, match="implicit"):
+        hashlib.sha256(strict.put(X))
