@@ -29,6 +29,8 @@ OF_OTHER_PROGRAMS = {
     *("--build", "--build-arg", "--detach", "--rm", "--volumes"),  # docker
     *("--rounds", "--real-time"),  # the benchmarks
     "--strict",  # twine
+    *("--system", "--no-create-home", "--home-dir", "--shell", "--now"),  # useradd, systemctl
+    "--from-file",  # kubectl
     *("--xla", "--logdir"),  # XLA and TensorBoard
 }
 OF_OTHER_VARIABLES = {
