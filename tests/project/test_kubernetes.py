@@ -61,7 +61,7 @@ def test_every_manifest_fits_the_schema_of_kubernetes(
     by_name: dict[tuple[str, str], Manifest], require: Require, version: str
 ) -> None:
     require(importlib.util.find_spec("kubernetes_validate") is not None, "kubernetes-validate")
-    import kubernetes_validate  # noqa: PLC0415
+    import kubernetes_validate
 
     for manifest in by_name.values():
         kubernetes_validate.validate(manifest, version, strict=True)
@@ -162,4 +162,4 @@ def test_the_user_and_the_folders_are_those_of_the_image(by_name: dict[tuple[str
         assert re.search(rf"^USER {context['runAsUser']}:{context['runAsGroup']}$", dockerfile, re.MULTILINE)
         assert context["fsGroup"] == context["runAsGroup"]
     mounts = {mount["mountPath"] for mount in container(by_name["StatefulSet", "shardcall"])["volumeMounts"]}
-    assert mounts == {"/secrets", "/var/cache/shardcall", "/var/lib/shardcall", "/tmp"}  # noqa: S108
+    assert mounts == {"/secrets", "/var/cache/shardcall", "/var/lib/shardcall", "/tmp"}
