@@ -31,6 +31,7 @@ OF_OTHER_PROGRAMS = {
     "--strict",  # twine
     *("--system", "--no-create-home", "--home-dir", "--shell", "--now"),  # useradd, systemctl
     "--from-file",  # kubectl
+    *("--signal", "--batch", "--nodes", "--gpus-per-task"),  # Slurm
     *("--xla", "--logdir"),  # XLA and TensorBoard
 }
 OF_OTHER_VARIABLES = {
