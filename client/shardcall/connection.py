@@ -13,7 +13,7 @@ from shardcall._src.display.meters import Meters
 from shardcall._src.display.progress import Listener
 from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.retries import NO_RETRIES, Retries
-from shardcall._src.rpc.servers import Server, ServerList
+from shardcall._src.rpc.servers import ServerEndpoint, ServerList
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet
 from shardcall._src.transfer.shared_memory_client import open_shared_memory
@@ -47,9 +47,11 @@ class _Target:
     encryption: Tls | None
     token: Token
 
-    def server(self, message_bytes: int) -> Server:
+    def server(self, message_bytes: int) -> ServerEndpoint:
         """Returns the server with connections whose messages have at most these bytes."""
-        return Server(self.where.target, partial(open_channel, self.where, message_bytes, self.encryption), self.token)
+        return ServerEndpoint(
+            self.where.target, partial(open_channel, self.where, message_bytes, self.encryption), self.token
+        )
 
 
 @shortened

@@ -10,7 +10,7 @@ from rows import rows
 
 import shardcall as sc
 from shardcall._src.rpc.retries import is_out_of_service
-from shardcall._src.rpc.servers import Server, ServerList
+from shardcall._src.rpc.servers import ServerEndpoint, ServerList
 from shardcall_core.access.token import Token
 
 
@@ -27,7 +27,9 @@ class Channel(SimpleNamespace):
 
 def servers_of(*names, current=0):
     channels = [Channel(name=name, is_closed=False) for name in names]
-    servers = [Server(channel.name, lambda channel=channel: channel, Token(channel.name)) for channel in channels]
+    servers = [
+        ServerEndpoint(channel.name, lambda channel=channel: channel, Token(channel.name)) for channel in channels
+    ]
     return ServerList(servers, current), channels
 
 
@@ -52,7 +54,7 @@ def test_threads_that_leave_one_server_leave_no_other():
     assert servers.address == "b"
 
 
-def test_one_server_has_its_own_channel():
+def test_one_server_has_a_plain_channel():
     servers, (channel,) = servers_of("a")
     servers.leave(0)
     assert servers.address == "a"

@@ -53,11 +53,14 @@ class RestartableServer:
         self._running = self._stack.enter_context(running_server(devices=1))
         self.address = self._running.address
 
-    def restart(self):
-        """Drains the server, and starts it again when it is gone."""
+    def drain(self):
+        """Drains the server, and waits until it is gone."""
         self._running.process.send_signal(signal.SIGTERM)
         assert self._running.process.wait(60) == 0
         self._stack.close()
+
+    def start(self):
+        """Starts the server again."""
         port = self.address.rpartition(":")[2]
         self._running = self._stack.enter_context(running_server("--port", port, devices=1))
 
@@ -82,7 +85,8 @@ def test_a_rolling_drain_of_two_servers_fails_no_call(servers, figure):
         caller.start()
     for server in servers:
         time.sleep(CALLS_S)
-        server.restart()
+        server.drain()
+        server.start()
     time.sleep(CALLS_S)
     stopped.set()
     for caller in callers:
@@ -98,7 +102,7 @@ def test_the_first_server_that_is_ready_is_used_and_arrays_of_a_server_stay_ther
     with sc.connect(["127.0.0.1:1", servers[1].address, servers[0].address]) as client:
         assert client.address == servers[1].address
         h = client.put(np.arange(4.0))
-        servers[1].restart()
+        servers[1].drain()
         assert client.diff([1, 4, 9]).array.tolist() == [3, 5]
         assert client.address == servers[0].address
         with pytest.raises(sc.ArrayLostError):

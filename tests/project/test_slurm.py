@@ -16,7 +16,7 @@ Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 SCRIPTS = ("one_node.sbatch", "several_nodes.sbatch")
 TIMEOUT_S = 180
-HOME = "/home/shardcall"
+HOME = "/srv/shardcall"
 ASK = """
 import shardcall
 with shardcall.connect(connect_timeout=120) as client:

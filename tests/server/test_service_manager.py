@@ -73,7 +73,7 @@ def test_a_manager_that_cannot_be_reached_is_ignored(name):
     ServiceManager({"NOTIFY_SOCKET": name}).notify("READY=1")
 
 
-def test_a_server_notifies_of_its_start_its_life_and_its_stop(tmp_path, monkeypatch):
+def test_a_server_notifies_of_its_start_and_its_stop(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
         receiver.settimeout(60)

@@ -12,7 +12,7 @@ from shardcall_core.access.token import Token
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerEndpoint:
     """A server that a client may use.
 
     Attributes:
@@ -37,7 +37,7 @@ class ServerList:
         current: the index of the one that RPCs go to.
     """
 
-    def __init__(self, servers: Sequence[Server], current: int = 0) -> None:
+    def __init__(self, servers: Sequence[ServerEndpoint], current: int = 0) -> None:
         self._servers = tuple(servers)
         # Without a lock, which a fork could leave locked: threads that leave a server all store the same index.
         self.current = current
