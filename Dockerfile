@@ -39,7 +39,7 @@ RUN python -m pip --python /opt/shardcall/bin/python install --no-cache-dir --no
 COPY examples /app/examples
 # What is mounted there belongs to this user too: volumes begin as copies of these folders.
 RUN install --directory --owner 10001 --group 10001 --mode 0700 /trust/authority /trust/server /trust/client \
-        /trust/hosts /var/cache/shardcall /var/lib/shardcall
+        /trust/hosts /trust/tokens /var/cache/shardcall /var/lib/shardcall
 ENV PATH=/opt/shardcall/bin:$PATH \
     XDG_CACHE_HOME=/var/cache \
     XDG_STATE_HOME=/var/lib \

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import grpc
@@ -11,6 +13,7 @@ from shardcall._src.display.meters import Meters
 from shardcall._src.display.progress import Listener
 from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.rpc.retries import NO_RETRIES, Retries
+from shardcall._src.rpc.servers import ServerEndpoint, ServerList
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet
 from shardcall._src.transfer.shared_memory_client import open_shared_memory
@@ -19,8 +22,8 @@ from shardcall_core.access.addresses import Address, default_address, parse_addr
 from shardcall_core.access.channel import DEFAULT_MESSAGE_BYTES, open_channel
 from shardcall_core.access.handshake import explain, no_answer
 from shardcall_core.access.tls import Pem, Tls, find_tls
-from shardcall_core.access.token import find_token
-from shardcall_core.types.errors import ServerUnavailableError, ShardcallError
+from shardcall_core.access.token import Token, find_token
+from shardcall_core.types.errors import InvalidRequestError, ServerUnavailableError, ShardcallError
 from shardcall_core.types.server_info import ServerInfo
 from shardcall_core.types.tracebacks import level_of_caller, shortened
 from shardcall_core.wire.variables import report_unknown
@@ -30,9 +33,30 @@ _LARGEST_MESSAGE_BYTES = 2**31 - 1
 _NO_SHARDCALL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL)
 
 
+@dataclass(frozen=True)
+class _Target:
+    """A server to connect to.
+
+    Attributes:
+        where: its address.
+        encryption: the TLS of its connections; None for none.
+        token: the token of its RPCs.
+    """
+
+    where: Address
+    encryption: Tls | None
+    token: Token
+
+    def server(self, message_bytes: int) -> ServerEndpoint:
+        """Returns the server with connections whose messages have at most these bytes."""
+        return ServerEndpoint(
+            self.where.target, partial(open_channel, self.where, message_bytes, self.encryption), self.token
+        )
+
+
 @shortened
 def connect(
-    address: str | None = None,
+    address: str | Sequence[str] | None = None,
     *,
     token: str | None = None,
     admin: bool = False,
@@ -54,7 +78,8 @@ def connect(
 
     Args:
         address: ``"host:port"``, or ``"unix:/path/to/socket"``; None for the environment variable
-            ``SHARDCALL_ADDRESS``, else ``"localhost:8470"``.
+            ``SHARDCALL_ADDRESS``, else ``"localhost:8470"``. A list of addresses connects to the first server that is
+            ready; when it drains or is gone, later calls go to the next one (docs/operating.md).
         token: the token of the caller; None for the environment variable ``SHARDCALL_TOKEN``, else, for a server of
             this user on this machine, the user's token file, whose token is exchanged for a session token at a private
             socket and never sent itself.
@@ -66,9 +91,10 @@ def connect(
             ``SHARDCALL_CA_CERTIFICATE``.
         client_certificate: the client's certificate, if the server requires one; a path or content, too.
         client_key: the key of that certificate; a path or content, too.
-        connect_timeout: the seconds within which the server must answer.
+        connect_timeout: the seconds within which the server must answer, each of a list.
         shared_memory: pass large arrays through memory shared with a server on this host, if possible. Results are then
-            in shared memory: a forked process and this one see each other's changes to them.
+            in shared memory: a forked process and this one see each other's changes to them. A list of addresses
+            shares none.
         call_stream: send small calls through one long-lived stream, if the server accepts one, instead of one RPC each.
         progress: a function called with a `shardcall.Progress` of uploads, downloads, compilations and calls that a
             thread waits for, up to ten times a second; True for a bar after a second, on a terminal or in a notebook;
@@ -94,21 +120,24 @@ def connect(
         ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready.
     """
     report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=level_of_caller()))
-    where = parse_address(default_address() if address is None else address)
-    encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
-    encrypted = encryption is not None or tls is False
-    meters, shown = Meters(progress), find_token(where, token, encrypted=encrypted, admin=admin)
+    targets = []
+    for where in _addresses(address):
+        encryption = find_tls(where, tls, ca_certificate, client_certificate, client_key)
+        shown = find_token(where, token, encrypted=encryption is not None or tls is False, admin=admin)
+        targets.append(_Target(where, encryption, shown))
+    meters = Meters(progress)
 
-    def begin(message_bytes: int) -> Transport:
-        channel = partial(open_channel, where, message_bytes, encryption)
-        return Transport(channel, where.target, meters, shown, Retries() if retries else NO_RETRIES)
+    def begin(message_bytes: int, among: Sequence[_Target], current: int = 0) -> Transport:
+        servers = ServerList([target.server(message_bytes) for target in among], current)
+        return Transport(servers, meters, Retries() if retries else NO_RETRIES)
 
-    transport, info = _ask(begin(DEFAULT_MESSAGE_BYTES), where, encryption, connect_timeout)
-    if info.limits.max_message_bytes > DEFAULT_MESSAGE_BYTES:
+    current, transport, info = _first_ready(partial(begin, DEFAULT_MESSAGE_BYTES), targets, connect_timeout)
+    if info.limits.max_message_bytes > DEFAULT_MESSAGE_BYTES or len(targets) > 1:
         transport.close()
-        longest = min(info.limits.max_message_bytes, _LARGEST_MESSAGE_BYTES)
-        transport, info = _ask(begin(longest), where, encryption, connect_timeout)
-    shared = open_shared_memory(transport, info.limits, where) if shared_memory else None
+        longest = min(max(info.limits.max_message_bytes, DEFAULT_MESSAGE_BYTES), _LARGEST_MESSAGE_BYTES)
+        transport, info = _ask(begin(longest, targets, current), targets[current], connect_timeout)
+    is_local = shared_memory and len(targets) == 1
+    shared = open_shared_memory(transport, info.limits, targets[0].where) if is_local else None
     return Client(
         transport,
         info,
@@ -121,14 +150,44 @@ def connect(
     )
 
 
-def _ask(
-    transport: Transport, where: Address, encryption: Tls | None, timeout_s: float
-) -> tuple[Transport, ServerInfo]:
+def _addresses(address: str | Sequence[str] | None) -> list[Address]:
+    """Returns the addresses of the servers, of which there is at least one."""
+    if address is None or isinstance(address, str):
+        return [parse_address(default_address() if address is None else address)]
+    if not isinstance(address, Sequence) or not address:
+        raise InvalidRequestError(
+            f'{address!r} is no address of a server and no list of them; give "host:port", or ["a:8470", "b:8470"]',
+            field="address",
+        )
+    return [parse_address(one) for one in address]
+
+
+def _first_ready(
+    begin: Callable[[Sequence[_Target]], Transport], targets: Sequence[_Target], timeout_s: float
+) -> tuple[int, Transport, ServerInfo]:
+    """Returns the index of the first server that is ready, a connection to it and its description.
+
+    Raises:
+        ShardcallError: of the server, if there is one; as soon as one refuses the caller.
+        ServerUnavailableError: if none is ready.
+    """
+    reasons = []
+    for index, target in enumerate(targets):
+        try:
+            return index, *_ask(begin([target]), target, timeout_s)
+        except ServerUnavailableError as error:
+            if len(targets) == 1:
+                raise
+            reasons.append(error.message)
+    raise ServerUnavailableError(f"none of {len(targets)} servers is ready: {'; '.join(reasons)}")
+
+
+def _ask(transport: Transport, target: _Target, timeout_s: float) -> tuple[Transport, ServerInfo]:
     try:
         return transport, ask_server_info(transport, deadline_after(timeout_s, 0))
     except ShardcallError as error:
         transport.close()
-        raise explained(error, where, encryption, timeout_s) from None
+        raise explained(error, target.where, target.encryption, timeout_s) from None
     except BaseException:
         transport.close()
         raise

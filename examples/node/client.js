@@ -1,5 +1,6 @@
 // Calls a shardcall server from its .proto files alone: node client.js [ADDRESS]
-// The environment variable SHARDCALL_TOKEN holds the token, SHARDCALL_CA_CERTIFICATE the path of the server's authority.
+// The environment variable SHARDCALL_TOKEN holds the token, SHARDCALL_CA_CERTIFICATE the server's authority: the path of
+// a PEM file, or its content, as `shardcall client-config` prints it.
 "use strict";
 
 const assert = require("node:assert");
@@ -17,14 +18,16 @@ const { shardcall } = grpc.loadPackageDefinition(definition);
 
 const address = process.argv[2] || "localhost:8470";
 const authority = process.env.SHARDCALL_CA_CERTIFICATE;
-const credentials = authority
-  ? grpc.credentials.createSsl(fs.readFileSync(authority))
-  : grpc.credentials.createInsecure();
+const credentials = authority ? grpc.credentials.createSsl(pemOf(authority)) : grpc.credentials.createInsecure();
 
 // A token travels in the metadata of every call.
 const metadata = new grpc.Metadata();
 if (process.env.SHARDCALL_TOKEN) {
   metadata.set("authorization", `Bearer ${process.env.SHARDCALL_TOKEN}`);
+}
+
+function pemOf(pathOrContent) {
+  return pathOrContent.trimStart().startsWith("-----BEGIN ") ? Buffer.from(pathOrContent) : fs.readFileSync(pathOrContent);
 }
 
 // A method as a function that returns a promise.

@@ -15,6 +15,7 @@ import shardcall as sc
 from shardcall._src.display.meters import Meters
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall._src.rpc.deadline import deadline_after
+from shardcall._src.rpc.servers import ServerEndpoint, ServerList
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.profile import Profile
 from shardcall.aio.profile import AsyncProfile
@@ -51,7 +52,9 @@ def profile_of(directory, *pieces, end=None, servicer=None, timeout_s=30):
         profile_service_pb2_grpc.add_ProfileServiceServicer_to_server(servicer or Servicer(pieces, end), server)
         port = server.add_insecure_port("127.0.0.1:0")
         server.start()
-        transport = Transport(lambda: grpc.insecure_channel(f"127.0.0.1:{port}"), "here", Meters(False))
+        transport = Transport(
+            ServerList([ServerEndpoint("here", lambda: grpc.insecure_channel(f"127.0.0.1:{port}"))]), Meters(False)
+        )
         try:
             yield Profile(transport, directory, 0, lambda: deadline_after(timeout_s, 0))
         finally:

@@ -8,8 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import DEVICES
+from conftest import DEVICES, running_server
 from end_to_end.messages import token_of
+
+from shardcall_server.certificate_authority import make_authority
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "node"
 
@@ -28,9 +30,9 @@ def node() -> str:
     return node
 
 
-def run(node: str, address: str, token: str) -> subprocess.CompletedProcess[str]:
+def run(node: str, address: str, token: str, authority: str = "") -> subprocess.CompletedProcess[str]:
     command = [node, "client.js", address]
-    environment = {**os.environ, "SHARDCALL_TOKEN": token}
+    environment = {**os.environ, "SHARDCALL_TOKEN": token, "SHARDCALL_CA_CERTIFICATE": authority}
     return subprocess.run(
         command, cwd=FOLDER, capture_output=True, text=True, timeout=300, env=environment, check=False
     )
@@ -45,3 +47,13 @@ def test_the_client_in_javascript_calls_a_kernel_and_gets_the_reason_of_a_refusa
     assert refused.returncode == 1
     assert refused.stderr.startswith("UNAUTHENTICATED: the call has no token")
     assert "authorization: Bearer <token>" in refused.stderr
+
+
+def test_the_authority_is_a_path_or_the_content_of_a_file(node, tmp_path):
+    make_authority(tmp_path / "trust", [], 30)
+    file = tmp_path / "trust/ca.pem"
+    flags = ("--tls-cert", str(tmp_path / "trust/server.pem"), "--tls-key", str(tmp_path / "trust/server.key"))
+    with running_server(*flags, devices=2) as running:
+        for authority in (str(file), file.read_text()):
+            ended = run(node, running.address, token_of("runner"), authority)
+            assert ended.stdout.endswith("the result is right\n"), ended.stderr

@@ -15,7 +15,7 @@ from shardcall.cli.app import make_app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").glob("*.md"))]
-LANGUAGES = {"python", "sh", "text", "json", "toml"}
+LANGUAGES = {"python", "sh", "text", "json", "toml", "go", "javascript", "rust"}
 _MARKER = re.compile(r"<!-- (not run|not compared): (.+) -->")
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PLACEHOLDERS = {"HOST:PORT": "localhost:8470", "NAME": "name"}

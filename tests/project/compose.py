@@ -76,8 +76,8 @@ def isolated_project(run: Run, root: Path, require: Callable[[bool, str], None],
     require(has_base_image(root), "base image of the Dockerfile, which is neither here nor can be pulled")
     name = f"shardcall-test-{secrets.token_hex(4)}"
     flags = [word for profile in profiles for word in ("--profile", profile)]
-    free_port = ("env", "PUBLISHED_PORT=")  # one of the engine's choosing
-    project = Project(run, (*free_port, *compose, "-p", name, "-f", str(root / "docker-compose.yml"), *flags))
+    free_ports = ("env", "PUBLISHED_PORT=", "PROMETHEUS_PORT=")  # of the engine's choosing
+    project = Project(run, (*free_ports, *compose, "-p", name, "-f", str(root / "docker-compose.yml"), *flags))
     project("build", timeout_s=BUILD_TIMEOUT_S)
     try:
         yield project

@@ -108,12 +108,20 @@ def test_a_caller_needs_the_token_and_tls_and_does_not_trust_what_the_authority_
 
 def test_every_service_has_the_secrets_that_it_needs_and_no_others(server: Container) -> None:
     listing = "import os; print(sorted(os.listdir('/trust/{0}')), oct(os.stat('/trust/{0}').st_mode & 0o777))"
-    assert "['admin-token', 'ca.pem', 'server.key', 'server.pem', 'token'] 0o700" in server.python(
-        listing.format("server")
-    )
+    assert "['ca.pem', 'server.key', 'server.pem'] 0o700" in server.python(listing.format("server"))
+    assert "['admin-token', 'token'] 0o700" in server.python(listing.format("tokens"))
     assert "[] 0o700" in server.python(listing.format("authority"))
-    of_client = server.of_client(f"{listing.format('client')}; {listing.format('server')}")
-    assert "['ca.pem', 'token'] 0o700\n[] 0o700" in of_client
+    of_client = server.of_client("; ".join(map(listing.format, ("client", "server", "tokens"))))
+    assert "['ca.pem', 'token'] 0o700\n[] 0o700\n[] 0o700" in of_client
+
+
+def test_a_token_that_is_added_in_the_running_server_connects(server: Container) -> None:
+    server.in_project("exec", "-T", "server", "shardcall", "token", "add", "alice")
+    token = server.in_project("exec", "-T", "server", "shardcall", "token", "show", "alice").strip()
+    code = CONNECT.format(arguments=f"token={token!r}")
+    deadline = time.monotonic() + 60  # the server reads the file once a second
+    while "connected to 8" not in (output := server.of_client(code)):
+        assert time.monotonic() < deadline, output
 
 
 def test_certificates_are_renewed_as_the_server_runs(server: Container) -> None:

@@ -29,6 +29,10 @@ OF_OTHER_PROGRAMS = {
     *("--build", "--build-arg", "--detach", "--rm", "--volumes"),  # docker
     *("--rounds", "--real-time"),  # the benchmarks
     "--strict",  # twine
+    "--profile",  # docker compose
+    *("--system", "--no-create-home", "--home-dir", "--shell", "--now"),  # useradd, systemctl
+    "--from-file",  # kubectl
+    *("--signal", "--batch", "--nodes", "--gpus-per-task"),  # Slurm
     *("--xla", "--logdir"),  # XLA and TensorBoard
 }
 OF_OTHER_VARIABLES = {

@@ -40,6 +40,13 @@ def test_every_proto_has_stubs(root: Path) -> None:
     assert sources == {proto.stem for proto in protos}
 
 
+def test_every_proto_names_its_package_in_go(root: Path) -> None:
+    for proto in (root / "protos").glob("shardcall*/v1/*.proto"):
+        package = proto.parent.parent.name
+        path = f"github.com/shardcall/shardcall/gen/go/{package}/v1;{package.replace('_', '')}v1"
+        assert f'option go_package = "{path}";\n' in proto.read_text(), proto
+
+
 def test_the_protos_pass_the_lint_of_buf(run: Run, require: Require) -> None:
     require(shutil.which("npm") is not None and shutil.which("make") is not None, "npm and make")
     run("make", "--no-print-directory", "lint-protos")

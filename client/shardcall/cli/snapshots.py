@@ -9,6 +9,7 @@ from typing import Self
 
 from shardcall._src.display.meters import Meters
 from shardcall._src.rpc.deadline import deadline_after
+from shardcall._src.rpc.servers import ServerEndpoint, ServerList
 from shardcall._src.rpc.transport import Transport
 from shardcall.cli.connecting import Connection
 from shardcall.client import ask_server_info
@@ -43,7 +44,7 @@ class Snapshots:
         encrypted = self._encryption is not None or connection.tls is False
         token = find_token(self._where, None, encrypted=encrypted, admin=True)
         open_ = partial(open_channel, self._where, tls=self._encryption)
-        self._transport = Transport(open_, self._where.target, Meters(False), token)
+        self._transport = Transport(ServerList([ServerEndpoint(self._where.target, open_, token)]), Meters(False))
 
     def take(self) -> Snapshot:
         """Returns the state at this moment.

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shardcall/v1/array.proto\x12\x0cshardcall.v1\"K\n\tArrayType\x12/\n\x0c\x65lement_type\x18\x01 \x01(\x0e\x32\x19.shardcall.v1.ElementType\x12\r\n\x05shape\x18\x02 \x03(\x03\":\n\x0bTensorChunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c*\x93\x04\n\x0b\x45lementType\x12\x1c\n\x18\x45LEMENT_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45LEMENT_TYPE_BOOL\x10\x01\x12\x15\n\x11\x45LEMENT_TYPE_INT8\x10\x02\x12\x16\n\x12\x45LEMENT_TYPE_INT16\x10\x03\x12\x16\n\x12\x45LEMENT_TYPE_INT32\x10\x04\x12\x16\n\x12\x45LEMENT_TYPE_INT64\x10\x05\x12\x16\n\x12\x45LEMENT_TYPE_UINT8\x10\x06\x12\x17\n\x13\x45LEMENT_TYPE_UINT16\x10\x07\x12\x17\n\x13\x45LEMENT_TYPE_UINT32\x10\x08\x12\x17\n\x13\x45LEMENT_TYPE_UINT64\x10\t\x12\x15\n\x11\x45LEMENT_TYPE_INT4\x10\n\x12\x16\n\x12\x45LEMENT_TYPE_UINT4\x10\x0b\x12\x18\n\x14\x45LEMENT_TYPE_FLOAT16\x10\x0c\x12\x19\n\x15\x45LEMENT_TYPE_BFLOAT16\x10\r\x12\x18\n\x14\x45LEMENT_TYPE_FLOAT32\x10\x0e\x12\x18\n\x14\x45LEMENT_TYPE_FLOAT64\x10\x0f\x12\x1e\n\x1a\x45LEMENT_TYPE_FLOAT8_E4M3FN\x10\x10\x12\x1c\n\x18\x45LEMENT_TYPE_FLOAT8_E5M2\x10\x11\x12\x1a\n\x16\x45LEMENT_TYPE_COMPLEX64\x10\x12\x12\x1b\n\x17\x45LEMENT_TYPE_COMPLEX128\x10\x13\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18shardcall/v1/array.proto\x12\x0cshardcall.v1\"K\n\tArrayType\x12/\n\x0c\x65lement_type\x18\x01 \x01(\x0e\x32\x19.shardcall.v1.ElementType\x12\r\n\x05shape\x18\x02 \x03(\x03\":\n\x0bTensorChunk\x12\r\n\x05index\x18\x01 \x01(\r\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c*\x93\x04\n\x0b\x45lementType\x12\x1c\n\x18\x45LEMENT_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x45LEMENT_TYPE_BOOL\x10\x01\x12\x15\n\x11\x45LEMENT_TYPE_INT8\x10\x02\x12\x16\n\x12\x45LEMENT_TYPE_INT16\x10\x03\x12\x16\n\x12\x45LEMENT_TYPE_INT32\x10\x04\x12\x16\n\x12\x45LEMENT_TYPE_INT64\x10\x05\x12\x16\n\x12\x45LEMENT_TYPE_UINT8\x10\x06\x12\x17\n\x13\x45LEMENT_TYPE_UINT16\x10\x07\x12\x17\n\x13\x45LEMENT_TYPE_UINT32\x10\x08\x12\x17\n\x13\x45LEMENT_TYPE_UINT64\x10\t\x12\x15\n\x11\x45LEMENT_TYPE_INT4\x10\n\x12\x16\n\x12\x45LEMENT_TYPE_UINT4\x10\x0b\x12\x18\n\x14\x45LEMENT_TYPE_FLOAT16\x10\x0c\x12\x19\n\x15\x45LEMENT_TYPE_BFLOAT16\x10\r\x12\x18\n\x14\x45LEMENT_TYPE_FLOAT32\x10\x0e\x12\x18\n\x14\x45LEMENT_TYPE_FLOAT64\x10\x0f\x12\x1e\n\x1a\x45LEMENT_TYPE_FLOAT8_E4M3FN\x10\x10\x12\x1c\n\x18\x45LEMENT_TYPE_FLOAT8_E5M2\x10\x11\x12\x1a\n\x16\x45LEMENT_TYPE_COMPLEX64\x10\x12\x12\x1b\n\x17\x45LEMENT_TYPE_COMPLEX128\x10\x13\x42@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.array_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1'
   _globals['_ELEMENTTYPE']._serialized_start=180
   _globals['_ELEMENTTYPE']._serialized_end=711
   _globals['_ARRAYTYPE']._serialized_start=42

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shardcall/v1/mesh.proto\x12\x0cshardcall.v1\"&\n\x08MeshAxis\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\"@\n\x04Mesh\x12$\n\x04\x61xes\x18\x01 \x03(\x0b\x32\x16.shardcall.v1.MeshAxis\x12\x12\n\ndevice_ids\x18\x02 \x03(\x03\"(\n\x12PartitionSpecEntry\x12\x12\n\naxis_names\x18\x01 \x03(\t\"B\n\rPartitionSpec\x12\x31\n\x07\x65ntries\x18\x01 \x03(\x0b\x32 .shardcall.v1.PartitionSpecEntry\"B\n\x15OptionalPartitionSpec\x12)\n\x04spec\x18\x01 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpecb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17shardcall/v1/mesh.proto\x12\x0cshardcall.v1\"&\n\x08MeshAxis\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x03\"@\n\x04Mesh\x12$\n\x04\x61xes\x18\x01 \x03(\x0b\x32\x16.shardcall.v1.MeshAxis\x12\x12\n\ndevice_ids\x18\x02 \x03(\x03\"(\n\x12PartitionSpecEntry\x12\x12\n\naxis_names\x18\x01 \x03(\t\"B\n\rPartitionSpec\x12\x31\n\x07\x65ntries\x18\x01 \x03(\x0b\x32 .shardcall.v1.PartitionSpecEntry\"B\n\x15OptionalPartitionSpec\x12)\n\x04spec\x18\x01 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpecB@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.mesh_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1'
   _globals['_MESHAXIS']._serialized_start=41
   _globals['_MESHAXIS']._serialized_end=79
   _globals['_MESH']._serialized_start=81

@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall/v1/method_options.proto\x12\x0cshardcall.v1\x1a google/protobuf/descriptor.proto\"|\n\x0bMethodRules\x12\"\n\x05scope\x18\x01 \x01(\x0e\x32\x13.shardcall.v1.Scope\x12\x17\n\x0fneeds_call_slot\x18\x02 \x01(\x08\x12\x30\n\x0c\x61vailability\x18\x03 \x01(\x0e\x32\x1a.shardcall.v1.Availability*\x86\x01\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\r\n\tSCOPE_RUN\x10\x01\x12\x10\n\x0cSCOPE_ARRAYS\x10\x02\x12\x0f\n\x0bSCOPE_ADMIN\x10\x03\x12\x0e\n\nSCOPE_HOST\x10\x04\x12\x13\n\x0fSCOPE_ANY_TOKEN\x10\x05\x12\x0f\n\x0bSCOPE_FILES\x10\x06*y\n\x0c\x41vailability\x12\x1c\n\x18\x41VAILABILITY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41VAILABILITY_WAITS\x10\x01\x12\x1a\n\x16\x41VAILABILITY_LAST_MESH\x10\x02\x12\x17\n\x13\x41VAILABILITY_ALWAYS\x10\x03:J\n\x05rules\x12\x1e.google.protobuf.MethodOptions\x18\xa6\x8a\x03 \x01(\x0b\x32\x19.shardcall.v1.MethodRulesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall/v1/method_options.proto\x12\x0cshardcall.v1\x1a google/protobuf/descriptor.proto\"|\n\x0bMethodRules\x12\"\n\x05scope\x18\x01 \x01(\x0e\x32\x13.shardcall.v1.Scope\x12\x17\n\x0fneeds_call_slot\x18\x02 \x01(\x08\x12\x30\n\x0c\x61vailability\x18\x03 \x01(\x0e\x32\x1a.shardcall.v1.Availability*\x86\x01\n\x05Scope\x12\x15\n\x11SCOPE_UNSPECIFIED\x10\x00\x12\r\n\tSCOPE_RUN\x10\x01\x12\x10\n\x0cSCOPE_ARRAYS\x10\x02\x12\x0f\n\x0bSCOPE_ADMIN\x10\x03\x12\x0e\n\nSCOPE_HOST\x10\x04\x12\x13\n\x0fSCOPE_ANY_TOKEN\x10\x05\x12\x0f\n\x0bSCOPE_FILES\x10\x06*y\n\x0c\x41vailability\x12\x1c\n\x18\x41VAILABILITY_UNSPECIFIED\x10\x00\x12\x16\n\x12\x41VAILABILITY_WAITS\x10\x01\x12\x1a\n\x16\x41VAILABILITY_LAST_MESH\x10\x02\x12\x17\n\x13\x41VAILABILITY_ALWAYS\x10\x03:J\n\x05rules\x12\x1e.google.protobuf.MethodOptions\x18\xa6\x8a\x03 \x01(\x0b\x32\x19.shardcall.v1.MethodRulesB@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.method_options_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1'
   _globals['_SCOPE']._serialized_start=212
   _globals['_SCOPE']._serialized_end=346
   _globals['_AVAILABILITY']._serialized_start=348

@@ -26,13 +26,14 @@ from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__opti
 from shardcall.v1 import timing_pb2 as shardcall_dot_v1_dot_timing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"shardcall/v1/segment_service.proto\x12\x0cshardcall.v1\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"(\n\x12OpenSegmentRequest\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"\xa0\x01\n\x13OpenSegmentResponse\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bsocket_path\x18\x03 \x01(\t\x12\x0e\n\x06ticket\x18\x04 \x01(\x0c\x12\x16\n\x0eticket_seconds\x18\x05 \x01(\x01\x12$\n\x06timing\x18\x06 \x01(\x0b\x32\x14.shardcall.v1.Timing2p\n\x0eSegmentService\x12^\n\x0bOpenSegment\x12 .shardcall.v1.OpenSegmentRequest\x1a!.shardcall.v1.OpenSegmentResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"shardcall/v1/segment_service.proto\x12\x0cshardcall.v1\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"(\n\x12OpenSegmentRequest\x12\x12\n\nsize_bytes\x18\x01 \x01(\x04\"\xa0\x01\n\x13OpenSegmentResponse\x12\x12\n\nsegment_id\x18\x01 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x13\n\x0bsocket_path\x18\x03 \x01(\t\x12\x0e\n\x06ticket\x18\x04 \x01(\x0c\x12\x16\n\x0eticket_seconds\x18\x05 \x01(\x01\x12$\n\x06timing\x18\x06 \x01(\x0b\x32\x14.shardcall.v1.Timing2p\n\x0eSegmentService\x12^\n\x0bOpenSegment\x12 .shardcall.v1.OpenSegmentRequest\x1a!.shardcall.v1.OpenSegmentResponse\"\n\xb2\xd2\x18\x06\x08\x01\x10\x01\x18\x03\x42@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.segment_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1'
   _globals['_SEGMENTSERVICE'].methods_by_name['OpenSegment']._loaded_options = None
   _globals['_SEGMENTSERVICE'].methods_by_name['OpenSegment']._serialized_options = b'\262\322\030\006\010\001\020\001\030\003'
   _globals['_OPENSEGMENTREQUEST']._serialized_start=114

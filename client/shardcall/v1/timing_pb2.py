@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shardcall/v1/timing.proto\x12\x0cshardcall.v1\"\xc6\x01\n\x06Timing\x12\x17\n\x0freceive_seconds\x18\x01 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x63ompile_seconds\x18\x03 \x01(\x01\x12\x15\n\rplace_seconds\x18\x04 \x01(\x01\x12\x17\n\x0f\x65xecute_seconds\x18\x05 \x01(\x01\x12\x16\n\x0egather_seconds\x18\x06 \x01(\x01\x12\x14\n\x0csend_seconds\x18\x07 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x08 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19shardcall/v1/timing.proto\x12\x0cshardcall.v1\"\xc6\x01\n\x06Timing\x12\x17\n\x0freceive_seconds\x18\x01 \x01(\x01\x12\x15\n\rqueue_seconds\x18\x02 \x01(\x01\x12\x17\n\x0f\x63ompile_seconds\x18\x03 \x01(\x01\x12\x15\n\rplace_seconds\x18\x04 \x01(\x01\x12\x17\n\x0f\x65xecute_seconds\x18\x05 \x01(\x01\x12\x16\n\x0egather_seconds\x18\x06 \x01(\x01\x12\x14\n\x0csend_seconds\x18\x07 \x01(\x01\x12\x15\n\rtotal_seconds\x18\x08 \x01(\x01\x42@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall.v1.timing_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1'
   _globals['_TIMING']._serialized_start=44
   _globals['_TIMING']._serialized_end=242
 # @@protoc_insertion_point(module_scope)

@@ -22,6 +22,7 @@ from shardcall_server.certificate_authority import host_of
 from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd
+from shardcall_server.frontend.service_manager import ServiceManager
 from shardcall_server.log_output import finish_log
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import Settings, SettingsError
@@ -40,7 +41,8 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     """Serves until a signal; returns the process's exit status.
 
     Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain the server, and end the
-    process five seconds after the drain limit at the latest; a second one ends it immediately.
+    process five seconds after the drain limit at the latest; a second one ends it immediately. The service manager,
+    if there is one, is notified of the start, the stop and the main thread's life.
 
     Args:
         stop_with_stdin: also stop at the end of standard input, as for a server owned by the program that started it.
@@ -61,6 +63,7 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     _stop_on_signals(causes, stop)
     exit_with_serving_thread()
     drainer = CountedThreads(1, 1, "drain")
+    manager = ServiceManager(os.environ)
     if stop_with_stdin:
         threading.Thread(target=_stop_on_stdin, args=[causes], name="stdin", daemon=True).start()
     front_end = FrontEnd(settings)
@@ -93,9 +96,11 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     if is_lonely(ready, settings):
         print_line(_HOW_TO_SHARD)
     front_end.introduce(arguments)
+    manager.notify("READY=1", f"STATUS=serves at {address}")
     while not stop.wait(_POLL_S):
-        pass
+        manager.keep_alive()
     structlog.get_logger().info("draining", limit_s=settings.drain_s)
+    manager.notify("STOPPING=1", f"STATUS=drains, for {settings.drain_s:g} s at most")
     drained = drainer.submit(front_end.drain)
     while not wait([drained], _POLL_S).done:
         pass

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall_worker/v1/known_answer.proto\x12\x13shardcall_worker.v1\"<\n\x0bKnownAnswer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07kernels\x18\x02 \x03(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\"\n\x12\x43ompileKnownAnswer\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13KnownAnswerCompiled\"\x1e\n\x0eRunKnownAnswer\x12\x0c\n\x04name\x18\x01 \x01(\t\"]\n\x0eKnownAnswerRun\x12\x39\n\x08\x66\x61ilures\x18\x01 \x03(\x0b\x32\'.shardcall_worker.v1.KnownAnswerFailure\x12\x10\n\x08untested\x18\x02 \x03(\t\"4\n\x12KnownAnswerFailure\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall_worker/v1/known_answer.proto\x12\x13shardcall_worker.v1\"<\n\x0bKnownAnswer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07kernels\x18\x02 \x03(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\"\n\x12\x43ompileKnownAnswer\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13KnownAnswerCompiled\"\x1e\n\x0eRunKnownAnswer\x12\x0c\n\x04name\x18\x01 \x01(\t\"]\n\x0eKnownAnswerRun\x12\x39\n\x08\x66\x61ilures\x18\x01 \x03(\x0b\x32\'.shardcall_worker.v1.KnownAnswerFailure\x12\x10\n\x08untested\x18\x02 \x03(\t\"4\n\x12KnownAnswerFailure\x12\x0e\n\x06kernel\x18\x01 \x01(\t\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\tBMZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall_worker.v1.known_answer_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'ZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1'
   _globals['_KNOWNANSWER']._serialized_start=63
   _globals['_KNOWNANSWER']._serialized_end=123
   _globals['_COMPILEKNOWNANSWER']._serialized_start=125

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall_worker/v1/loop.proto\x12\x13shardcall_worker.v1\"E\n\tLoopSlice\x12\x0f\n\x07loop_id\x18\x01 \x01(\x04\x12\x0f\n\x07resumes\x18\x02 \x01(\x08\x12\x16\n\x0emax_iterations\x18\x03 \x01(\x04\"\x1b\n\x08\x44ropLoop\x12\x0f\n\x07loop_id\x18\x01 \x01(\x04\":\n\x0cLoopProgress\x12\x0c\n\x04left\x18\x01 \x01(\x04\x12\x0b\n\x03ran\x18\x02 \x01(\x04\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eshardcall_worker/v1/loop.proto\x12\x13shardcall_worker.v1\"E\n\tLoopSlice\x12\x0f\n\x07loop_id\x18\x01 \x01(\x04\x12\x0f\n\x07resumes\x18\x02 \x01(\x08\x12\x16\n\x0emax_iterations\x18\x03 \x01(\x04\"\x1b\n\x08\x44ropLoop\x12\x0f\n\x07loop_id\x18\x01 \x01(\x04\":\n\x0cLoopProgress\x12\x0c\n\x04left\x18\x01 \x01(\x04\x12\x0b\n\x03ran\x18\x02 \x01(\x04\x12\x0f\n\x07seconds\x18\x03 \x01(\x01\x42MZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall_worker.v1.loop_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'ZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1'
   _globals['_LOOPSLICE']._serialized_start=55
   _globals['_LOOPSLICE']._serialized_end=124
   _globals['_DROPLOOP']._serialized_start=126

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall_worker/v1/measure.proto\x12\x13shardcall_worker.v1\"D\n\x07Measure\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x10\n\x08max_runs\x18\x02 \x01(\r\x12\x13\n\x0bmax_seconds\x18\x03 \x01(\x01\"\x1f\n\x08Measured\x12\x13\n\x0brun_seconds\x18\x01 \x03(\x01\"\x14\n\x12\x44iscardTrialBlocksb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall_worker/v1/measure.proto\x12\x13shardcall_worker.v1\"D\n\x07Measure\x12\x12\n\nkey_digest\x18\x01 \x01(\t\x12\x10\n\x08max_runs\x18\x02 \x01(\r\x12\x13\n\x0bmax_seconds\x18\x03 \x01(\x01\"\x1f\n\x08Measured\x12\x13\n\x0brun_seconds\x18\x01 \x03(\x01\"\x14\n\x12\x44iscardTrialBlocksBMZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall_worker.v1.measure_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'ZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1'
   _globals['_MEASURE']._serialized_start=58
   _globals['_MEASURE']._serialized_end=126
   _globals['_MEASURED']._serialized_start=128

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall_worker/v1/profile.proto\x12\x13shardcall_worker.v1\"!\n\x0cStartProfile\x12\x11\n\tdirectory\x18\x01 \x01(\t\"\r\n\x0bStopProfile\"\x0b\n\tProfilingb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall_worker/v1/profile.proto\x12\x13shardcall_worker.v1\"!\n\x0cStartProfile\x12\x11\n\tdirectory\x18\x01 \x01(\t\"\r\n\x0bStopProfile\"\x0b\n\tProfilingBMZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'shardcall_worker.v1.profile_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'ZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1'
   _globals['_STARTPROFILE']._serialized_start=58
   _globals['_STARTPROFILE']._serialized_end=91
   _globals['_STOPPROFILE']._serialized_start=93

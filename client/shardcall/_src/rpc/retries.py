@@ -63,6 +63,12 @@ class Retries:
         return min(self.first_s * _GROWTH**repeated, self.longest_s) * longer
 
 
+def is_out_of_service(error: ShardcallError) -> bool:
+    """Returns True for an error of a server that drains, or whose connection was lost."""
+    lost = error.status is grpc.StatusCode.UNAVAILABLE and not error.reason
+    return lost or error.reason == _DRAINING
+
+
 NO_RETRIES = Retries(max_retries=0)
 """No retries."""
 

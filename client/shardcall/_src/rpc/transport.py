@@ -16,11 +16,11 @@ from shardcall._src.rpc import cancellation, status
 from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.interrupts import InterruptHandler
-from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries
+from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries, is_out_of_service
+from shardcall._src.rpc.servers import ServerList
 from shardcall._src.rpc.stubs import Stubs
 from shardcall._src.rpc.threads import check_not_exiting, no_thread
 from shardcall.v1 import array_service_pb2, profile_service_pb2
-from shardcall_core.access.token import Token
 from shardcall_core.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
 from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage
 from shardcall_core.wire.forks import Rpc, begin_anew_in_children
@@ -34,36 +34,25 @@ _TOKEN_TIMEOUT_S = 10.0
 
 
 class Transport:
-    """A channel to one server; safe to use from several threads at once.
+    """A channel to a server, or to one of several at a time; safe to use from several threads at once.
 
     A forked child opens a channel of its own: gRPC supports a fork only while no thread is in a call. So does a
     process in which gRPC could not start a thread: it takes the thread for running from then on, and calls, and closing
     the channel, wait for it without an end.
 
     Args:
-        open_channel: opens the connection, which is closed with the transport.
-        address: the address of the server, as the caller wrote it.
+        servers: the servers, also an attribute. Connections to them are closed with the transport.
         meters: the progress of calls.
-        token: the token of every RPC.
         retries: the rules by which RPCs are sent again, also an attribute.
     """
 
-    def __init__(
-        self,
-        open_channel: Callable[[], grpc.Channel],
-        address: str,
-        meters: Meters,
-        token: Token | None = None,
-        retries: Retries = NO_RETRIES,
-    ) -> None:
-        self.address = address
+    def __init__(self, servers: ServerList, meters: Meters, retries: Retries = NO_RETRIES) -> None:
+        self.servers = servers
         self.meters = meters
-        self._open_channel = open_channel
-        self._stubs = Stubs(open_channel())
+        self._stubs = Stubs(servers.open_channel())
         self._abandoned: list[Stubs] = []
         self._lock = threading.Lock()  # held while another channel is opened
         self._is_abandoned = False  # the channel of `_stubs`
-        self._token = token or Token()
         self.retries = retries
         self._call_slots = CallSlots()
         self._closed = False
@@ -76,13 +65,18 @@ class Transport:
         self._is_abandoned = not self._closed
 
     @property
+    def address(self) -> str:
+        """The address of the server, as the caller wrote it."""
+        return self.servers.address
+
+    @property
     def stubs(self) -> Stubs:
         """The RPC methods."""
         if self._is_abandoned:
             with self._lock:
                 if self._is_abandoned:
                     self._abandoned.append(self._stubs)  # closing it could wait for threads that there are not
-                    self._stubs, self._is_abandoned = Stubs(self._open_channel()), False
+                    self._stubs, self._is_abandoned = Stubs(self.servers.open_channel()), False
         return self._stubs
 
     def limit_calls(self, max_calls: int) -> None:
@@ -179,7 +173,7 @@ class Transport:
         Raises:
             ValueError: after `close`.
         """
-        shown = self._token.show(_TOKEN_TIMEOUT_S)
+        shown = self.servers.token.show(_TOKEN_TIMEOUT_S)
         with Rpc() as rpc, self._beginning():
             answers = self.stubs.call_stream(frames, metadata=authorization(shown))
             rpc.watch(answers)
@@ -234,13 +228,16 @@ class Transport:
         while True:
             try:
                 with self._call_slots.one(deadline) if needs_slot else nullcontext(), InterruptHandler() as interrupt:
-                    shown = self._token.show(deadline.remaining_s())
+                    server = self.servers.current
+                    shown = self.servers.token.show(deadline.remaining_s())
                     server_timeout_s, timeout_s = deadline.rpc_timeout()
                     attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
                     with self._translated(deadline, kernel, request_id):
                         return send(attempt, interrupt)
             except ShardcallError as error:
-                if self.renew_token(error, shown, deadline.remaining_s()):
+                is_renewed = self.renew_token(error, shown, deadline.remaining_s())
+                self.leave_server(error, server)
+                if is_renewed:
                     continue  # the server was restarted, and has not read the request
                 wait_s = self.retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
                 restarted = isinstance(error, MeshRestartedError)
@@ -316,8 +313,13 @@ class Transport:
     def renew_token(self, error: ShardcallError, shown: str, timeout_s: float) -> bool:
         """Returns True if there is another token after an error that refused the one shown."""
         if error.status is grpc.StatusCode.UNAVAILABLE and not error.reason:
-            self._token.forget()
-        return error.reason == "TOKEN_REQUIRED" and self._token.renew(shown, timeout_s)
+            self.servers.token.forget()
+        return error.reason == "TOKEN_REQUIRED" and self.servers.token.renew(shown, timeout_s)
+
+    def leave_server(self, error: ShardcallError, server: int) -> None:
+        """Sends later RPCs to the next server, if there are several, after an error of one that drains or is gone."""
+        if is_out_of_service(error):
+            self.servers.leave(server)
 
     def failure(
         self, error: grpc.RpcError, deadline: Deadline, kernel: str = "", request_id: str = ""
@@ -326,7 +328,7 @@ class Transport:
         timeout_s, elapsed_s = deadline.timeout_s, deadline.elapsed_s()
         failure = status.to_error(error, self.address, timeout_s, elapsed_s, kernel, request_id)
         if failure.reason == "TOKEN_REQUIRED":
-            failure.message = f"{failure.message}; {self._token.advice}"
+            failure.message = f"{failure.message}; {self.servers.token.advice}"
         ours = self._closed or cancellation.is_cancelled() or not deadline.remaining_s()
         if failure.status is grpc.StatusCode.CANCELLED and not failure.reason and not ours:
             # A gRPC server that is stopping cancels new calls.

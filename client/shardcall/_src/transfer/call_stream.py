@@ -415,6 +415,7 @@ class CallStream:
 
     def begin(self, connection: StreamConnection) -> Iterator[bytes]:
         """Begins an RPC; returns its answers."""
+        connection.server = self._transport.servers.current
         answers, connection.shown = self._transport.call_stream(connection.frames())
         return answers
 
@@ -427,6 +428,8 @@ class CallStream:
         connection.outgoing.put(None)  # for gRPC's thread
         failure = self._transport.failure(status, Deadline(_REFUSED_S))
         renewed = self._transport.renew_token(failure, connection.shown, _REFUSED_S)
+        if not connection.draining:  # its end means nothing: the client may have ended it
+            self._transport.leave_server(failure, connection.server)
         refused = failure.status is grpc.StatusCode.UNIMPLEMENTED or failure.reason in _REFUSALS
         lost: list[StreamRequest] = []
         wait_s = 0.0

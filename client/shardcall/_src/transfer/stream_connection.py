@@ -41,6 +41,7 @@ class StreamConnection:
         deletions: the deletions that the server may not have received, each with the number of the next call.
         draining: True if the server accepts no new calls here.
         shown: the token of the RPC.
+        server: the index of its server.
         begun: set after the first frame of the server, or the end of the RPC.
         ended: set after the end of the RPC.
 
@@ -57,6 +58,7 @@ class StreamConnection:
         self.deletions: deque[tuple[int, Deletion]] = deque()
         self.draining = False
         self.shown = ""
+        self.server = 0
         self.begun, self.ended = threading.Event(), threading.Event()
         self._max_slots = max_slots
         self._used_slots = 0

@@ -1,0 +1,110 @@
+"""Clients of two servers: a drain of one loses no call."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+from conftest import running_server
+
+import shardcall as sc
+
+CLIENTS = 16
+CALLS_S = 1.0  # between the steps of the rolling drain
+
+
+class Caller(threading.Thread):
+    """A client that calls until it is stopped, and counts its calls by server.
+
+    Args:
+        addresses: the servers.
+        stopped: ends the calls.
+        options: of `connect`.
+    """
+
+    def __init__(self, addresses, stopped, **options):
+        super().__init__(daemon=True)
+        self.client = sc.connect(addresses, progress=False, **options)
+        self.stopped = stopped
+        self.counts = dict.fromkeys(addresses, 0)
+        self.failures = []
+
+    def run(self):
+        squares, x = np.arange(8.0) ** 2, np.arange(8.0)
+        with self.client as client:
+            while not self.stopped.is_set():
+                try:
+                    result = client.diff(squares).array
+                    assert result.tolist() == (2 * x[:-1] + 1).tolist()
+                    self.counts[client.address] += 1
+                except (sc.ShardcallError, AssertionError) as error:
+                    self.failures.append(error)
+
+
+class RestartableServer:
+    """A server that comes back at its address."""
+
+    def __init__(self):
+        self._stack = ExitStack()
+        self._running = self._stack.enter_context(running_server(devices=1))
+        self.address = self._running.address
+
+    def drain(self):
+        """Drains the server, and waits until it is gone."""
+        self._running.process.send_signal(signal.SIGTERM)
+        assert self._running.process.wait(60) == 0
+        self._stack.close()
+
+    def start(self):
+        """Starts the server again."""
+        port = self.address.rpartition(":")[2]
+        self._running = self._stack.enter_context(running_server("--port", port, devices=1))
+
+    def stop(self):
+        self._stack.close()
+
+
+@pytest.fixture
+def servers():
+    both = [RestartableServer() for _ in range(2)]
+    yield both
+    for server in both:
+        server.stop()
+
+
+def test_a_rolling_drain_of_two_servers_fails_no_call(servers, figure):
+    addresses, stopped = [server.address for server in servers], threading.Event()
+    # Half of them have streams of calls, the others an RPC for each.
+    callers = [Caller(addresses, stopped, call_stream=i % 2 == 0) for i in range(CLIENTS)]
+    assert {caller.client.address for caller in callers} == {addresses[0]}
+    for caller in callers:
+        caller.start()
+    for server in servers:
+        time.sleep(CALLS_S)
+        server.drain()
+        server.start()
+    time.sleep(CALLS_S)
+    stopped.set()
+    for caller in callers:
+        caller.join(60)
+    failures = [failure for caller in callers for failure in caller.failures]
+    totals = [sum(caller.counts[address] for caller in callers) for address in addresses]
+    figure(f"a rolling drain of two servers, {CLIENTS} clients: {totals} calls, {len(failures)} failed")
+    assert failures == []
+    assert all(caller.counts[address] for caller in callers for address in addresses)
+
+
+def test_the_first_server_that_is_ready_is_used_and_arrays_of_a_server_stay_there(servers):
+    with sc.connect(["127.0.0.1:1", servers[1].address, servers[0].address]) as client:
+        assert client.address == servers[1].address
+        h = client.put(np.arange(4.0))
+        servers[1].drain()
+        assert client.diff([1, 4, 9]).array.tolist() == [3, 5]
+        assert client.address == servers[0].address
+        with pytest.raises(sc.ArrayLostError):
+            h.get()
+        assert client.put(np.arange(4.0)).get().tolist() == [0, 1, 2, 3]
