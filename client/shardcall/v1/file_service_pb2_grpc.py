@@ -29,10 +29,11 @@ class FileServiceStub(object):
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
 
-    The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
-    to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
-    with slashes between them; it ends in `.npy`. Files belong to a principal, or
-    to the server where it does not authenticate its callers.
+    A name is a path of at most 8 parts of 1 to 64 ASCII letters, digits, `.`, `_`
+    and `-`, none of which begins with a dot, with slashes between them. It ends in
+    `.npy` for a file in NumPy's npy format, and in `.zarr` for a Zarr array of
+    version 3, which is a directory and counts as one file. Files belong to a
+    principal, or to the server where it does not authenticate its callers.
 
     Errors of every method:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
@@ -76,10 +77,11 @@ class FileServiceServicer(object):
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
 
-    The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
-    to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
-    with slashes between them; it ends in `.npy`. Files belong to a principal, or
-    to the server where it does not authenticate its callers.
+    A name is a path of at most 8 parts of 1 to 64 ASCII letters, digits, `.`, `_`
+    and `-`, none of which begins with a dot, with slashes between them. It ends in
+    `.npy` for a file in NumPy's npy format, and in `.zarr` for a Zarr array of
+    version 3, which is a directory and counts as one file. Files belong to a
+    principal, or to the server where it does not authenticate its callers.
 
     Errors of every method:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
@@ -196,10 +198,11 @@ class FileService(object):
     """Saves arrays of the mesh in files of the server, and loads them. The bytes do
     not pass through the client.
 
-    The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
-    to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
-    with slashes between them; it ends in `.npy`. Files belong to a principal, or
-    to the server where it does not authenticate its callers.
+    A name is a path of at most 8 parts of 1 to 64 ASCII letters, digits, `.`, `_`
+    and `-`, none of which begins with a dot, with slashes between them. It ends in
+    `.npy` for a file in NumPy's npy format, and in `.zarr` for a Zarr array of
+    version 3, which is a directory and counts as one file. Files belong to a
+    principal, or to the server where it does not authenticate its callers.
 
     Errors of every method:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
