@@ -48,8 +48,8 @@ def parsed(folder: int, path: Path, content: bytes) -> ZarrMetadata:
 
 
 def node(**changes: object) -> bytes:
-    members = json.loads(metadata_of(TYPE, (2, 5)).file) | changes
-    return json.dumps({name: value for name, value in members.items() if value is not ...}).encode()
+    content = json.loads(metadata_of(TYPE, (2, 5)).file) | changes
+    return json.dumps({name: value for name, value in content.items() if value is not ...}).encode()
 
 
 @rows(
@@ -154,7 +154,7 @@ def test_element_types_that_are_not_loaded_are_named(name, folder, tmp_path):
     assert error.value.reason is Reason.UNSUPPORTED_ELEMENT_TYPE
 
 
-def test_members_that_need_not_be_understood_are_accepted(folder, tmp_path):
+def test_extensions_that_need_not_be_understood_are_accepted(folder, tmp_path):
     content = node(
         extra={"must_understand": False}, codecs=["bytes"], attributes={"a": [1]}, data_type="int8", fill_value=1
     )

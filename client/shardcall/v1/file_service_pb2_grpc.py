@@ -103,6 +103,7 @@ class FileServiceServicer(object):
         Idempotent: yes.
 
         Errors: those of the service, and
+        * INVALID_ARGUMENT: UNSUPPORTED_ELEMENT_TYPE.
         * NOT_FOUND: ARRAY_LOST.
         * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.

@@ -43,6 +43,7 @@ class FileServiceStub:
     Idempotent: yes.
 
     Errors: those of the service, and
+    * INVALID_ARGUMENT: UNSUPPORTED_ELEMENT_TYPE.
     * NOT_FOUND: ARRAY_LOST.
     * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
@@ -123,6 +124,7 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         Idempotent: yes.
 
         Errors: those of the service, and
+        * INVALID_ARGUMENT: UNSUPPORTED_ELEMENT_TYPE.
         * NOT_FOUND: ARRAY_LOST.
         * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.

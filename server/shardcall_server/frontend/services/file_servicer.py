@@ -57,12 +57,12 @@ class FileServicer:
         folder, owner = self._checked_folder(), call.principal_name
         parts_of(request.name)  # first: the handle may be of an array that is gone
         resident = self._host_resources.array_table.find(request.handle, owner)
-        form = _form_of(request.name, resident)
-        with folder.saving(owner, request.name, form.nbytes) as fd:
-            form.begin(fd)
+        layout = _layout_of(request.name, resident)
+        with folder.saving(owner, request.name, layout.nbytes) as fd:
+            layout.begin(fd)
             file = self._host_resources.open_file(fd)
             try:
-                call.run(self._reader.save(call, resident, file, form.offset, form.zarr_metadata))
+                call.run(self._reader.save(call, resident, file, layout.offset, layout.zarr_metadata))
             finally:
                 file.release()
             call.check("saving the array")
@@ -144,8 +144,8 @@ class FileServicer:
 
 
 @dataclass(frozen=True)
-class _Form:
-    """What a file is to have beside the values of its array.
+class _FileLayout:
+    """The size of a file, and what it has beside the values of its array.
 
     Attributes:
         nbytes: the size of the complete file, or of all files of a directory.
@@ -179,17 +179,17 @@ class _Form:
             raise file_error(error) from error
 
 
-def _form_of(name: str, resident: ResidentArray) -> _Form:
-    """Returns the form of the file of an array.
+def _layout_of(name: str, resident: ResidentArray) -> _FileLayout:
+    """Returns what the file of an array has beside its values.
 
     Raises:
         CallError: UNSUPPORTED_ELEMENT_TYPE.
     """
     if is_zarr(name):
         metadata = metadata_of(resident.type, resident.placement.block_shape)
-        return _Form(metadata.written_bytes, metadata.file, metadata.text)
+        return _FileLayout(metadata.written_bytes, metadata.file, metadata.text)
     header = header_of(resident.type)
-    return _Form(len(header) + resident.type.nbytes, header)
+    return _FileLayout(len(header) + resident.type.nbytes, header)
 
 
 def _source(name: str, file: OpenFile) -> OperandSource:
