@@ -136,7 +136,7 @@ def read_metadata(folder: int) -> ZarrMetadata:
             chunk_shape=chunks,
             key_encoding=_key_encoding(node["chunk_key_encoding"]),
             fill_value=_fill_value(node["fill_value"]),
-            codecs=[_member(*codec) for codec in codecs],
+            codecs=[_extension(*codec) for codec in codecs],
         ),
         _decoded_shape(chunks, codecs),
         any(name == "blosc" for name, _ in codecs),
@@ -255,7 +255,7 @@ def _configured(value: object, name: str, allowed: Sequence[str]) -> tuple[str, 
     return value["name"], configuration
 
 
-def _member(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
+def _extension(name: str, configuration: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, "configuration": configuration} if configuration else {"name": name}
 
 
@@ -275,7 +275,7 @@ def _key_encoding(value: object) -> dict[str, Any]:
     name, configuration = _configured(value, "chunk_key_encoding", ("default", "v2"))
     if configuration.keys() - {"separator"} or configuration.get("separator", "/") not in ("/", "."):
         raise damaged_zarr(f"has {_shown(configuration)} as chunk_key_encoding, and a separator '/' or '.' is expected")
-    return _member(name, configuration)
+    return _extension(name, configuration)
 
 
 def _fill_value(value: object) -> object:
