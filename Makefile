@@ -158,7 +158,7 @@ compile = $(uv) pip compile --quiet --universal --python-version 3.11 --generate
 	--no-emit-index-url --custom-compile-command 'make lock' $(ARGS)
 lock: $(venv_uv) ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade for newer versions)
 	@echo 'Writing requirements/*.txt'
-	@$(compile) pyproject.toml --extra server --extra otel --group dev --output-file requirements/dev.txt
+	@$(compile) pyproject.toml --extra server --extra otel --extra zarr --group dev --output-file requirements/dev.txt
 	@$(compile) pyproject.toml --constraints requirements/dev.txt --output-file requirements/client.txt
 	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra server --output-file requirements/server.txt
 	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra cuda13 --output-file requirements/server-cuda13.txt

@@ -1,4 +1,4 @@
-"""Saving and loading an array of 256 MiB, beside writing and reading the same bytes.
+"""Saving and loading an array of 256 MiB, npy and Zarr, beside writing and reading the same bytes.
 
 The floor of a save is a write of the bytes and an fsync; that of a load is a read of the file into new memory. Rounds
 of both alternate, on the disk of FOLDER. The memory is the peak of the server's processes beyond the array.
@@ -42,10 +42,12 @@ def write(path: Path, x: np.ndarray) -> None:
 
 
 def read(path: Path) -> None:
-    """Reads a file into new memory."""
-    memory = np.empty(path.stat().st_size, np.uint8)
-    with path.open("rb", buffering=0) as file:
-        file.readinto(memory.data)
+    """Reads a file, or all files of a directory, into new memory."""
+    for part in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if part.is_file():
+            memory = np.empty(part.stat().st_size, np.uint8)
+            with part.open("rb", buffering=0) as file:
+                file.readinto(memory.data)
 
 
 def processes() -> list[int]:
@@ -90,27 +92,27 @@ def report(name: str, floors: list[float], times: list[float]) -> None:
     """Prints the medians and their ratio."""
     floor, median = statistics.median(floors), statistics.median(times)
     print(
-        f"{name:24} floor {floor * 1e3:7.0f} ms   here {median * 1e3:7.0f} ms   {median / floor:5.2f} times the floor"
+        f"{name:32} floor {floor * 1e3:7.0f} ms   here {median * 1e3:7.0f} ms   {median / floor:5.2f} times the floor"
     )
 
 
-def compare(folder: Path, x: np.ndarray, spec: sc.PartitionSpec) -> None:
-    """Measures a save and a load of an array with a sharding, on a new server."""
+def compare(folder: Path, x: np.ndarray, spec: sc.PartitionSpec, name: str) -> None:
+    """Measures a save and a load of an array with a sharding, in a file of a format, on a new server."""
     mesh, arrays = sc.Mesh(x=8), folder / "arrays"
     with sc.local(devices=8, array_dir=str(arrays), spare_worker=False) as client:
         h = client.put(x, mesh=mesh, spec=spec)
         loaded: list[sc.RemoteArray] = []
 
         def save() -> None:
-            client.save(h, "a.npy")
+            client.save(h, name)
 
         def load() -> None:
-            loaded.append(client.load("a.npy", mesh=mesh, spec=spec))
+            loaded.append(client.load(name, mesh=mesh, spec=spec))
 
         saved_mib, loaded_mib = peak_mib(save), peak_mib(load) - x.nbytes / 2**20
-        print(f"peak memory beyond the array: save {saved_mib:.0f} MiB, load {loaded_mib:.0f} MiB")
+        print(f"{name}: peak memory beyond the array: save {saved_mib:.0f} MiB, load {loaded_mib:.0f} MiB")
         assert (loaded.pop().get() == x).all()
-        (file,) = arrays.glob("*/a.npy")
+        (file,) = arrays.glob(f"*/{name}")
         writing, saving, reading, loading = [], [], [], []
         for _ in range(ROUNDS):
             writing.append(seconds(lambda: write(folder / "floor", x)))
@@ -118,15 +120,16 @@ def compare(folder: Path, x: np.ndarray, spec: sc.PartitionSpec) -> None:
             reading.append(seconds(lambda: read(file)))
             loading.append(seconds(load))
             loaded.pop().delete()
-        report(f"save {spec}", writing, saving)
-        report(f"load {spec}", reading, loading)
+        report(f"save {name} {spec}", writing, saving)
+        report(f"load {name} {spec}", reading, loading)
 
 
 def main(folder: Path) -> None:
-    """Compares two shardings: blocks that are contiguous in the file, and blocks that are not."""
+    """Compares two formats and two shardings: blocks that are contiguous in the file, and blocks that are not."""
     x = np.random.default_rng(1).random(SHAPE, np.float32)
-    for spec in (P("x", None), P(None, "x")):
-        compare(folder, x, spec)
+    for name in ("a.npy", "a.zarr"):
+        for spec in (P("x", None), P(None, "x")):
+            compare(folder, x, spec, name)
 
 
 if __name__ == "__main__":

@@ -696,15 +696,16 @@ class Client(KernelMethods[Result[Any]]):
         return self._remote_arrays.all(self, self._deadline(timeout))
 
     def save(self, array: Handle, name: str, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> SavedFile:
-        """Saves an array in an npy file of the server, without copying it to the client.
+        """Saves an array in an npy file or a Zarr array of the server, without copying it to the client.
 
         When it returns, the file is on the server's disk. It replaces a file of the same name; if it fails, that one is
         as before.
 
         Args:
             array: a `RemoteArray`, or the handle of one.
-            name: a path such as ``"runs/a.npy"``: at most 8 parts of 1 to 64 ASCII letters, digits, ``.``, ``_`` and
-                ``-``, none of which begins with a dot. Files belong to the principal.
+            name: a path such as ``"runs/a.npy"``, or ``"runs/a.zarr"`` for a directory in the Zarr format of version 3
+                with a chunk for each device's block: at most 8 parts of 1 to 64 ASCII letters, digits, ``.``, ``_``
+                and ``-``, none of which begins with a dot. Files belong to the principal.
             timeout: seconds; None for the server's maximum.
 
         Raises:
@@ -723,7 +724,7 @@ class Client(KernelMethods[Result[Any]]):
         spec: SpecLike | None = None,
         timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> RemoteArray:
-        """Puts an array on the mesh from an npy file of the server, one that `save` or NumPy wrote.
+        """Puts an array on the mesh from an npy file or a Zarr array of the server, which `save` or others wrote.
 
         Args:
             name: the name of the file.

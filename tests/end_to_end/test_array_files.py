@@ -6,17 +6,14 @@ import asyncio
 import os
 import signal
 import stat
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
+from end_to_end.filing import Filing, filing_server, refused, same, without_files
 from end_to_end.messages import token_of
 from end_to_end.processes import alive, wait_for
 from rows import rows
@@ -29,54 +26,18 @@ from shardcall_server.frontend.files.array_folder import ArrayFolder
 
 X = np.arange(35.0).reshape(7, 5)
 LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
-LIMITS = ("--max-file-bytes", str(64 << 20), "--max-files", "6")
-
-
-@dataclass
-class Filing:
-    """A server with a folder of files.
-
-    Attributes:
-        running: the server.
-        folder: the folder of this user's files.
-        client: a client of this user.
-    """
-
-    running: ServerProcess
-    folder: Path
-    client: sc.Client
-
-    def files(self) -> list[str]:
-        """Returns the paths of all files, hidden ones too."""
-        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if not path.is_dir())
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory) -> Iterator[Filing]:
-    root = tmp_path_factory.mktemp("arrays")
-    with (
-        running_server("--array-dir", str(root), *LIMITS) as running,
-        sc.connect(running.address) as client,
-    ):
-        yield Filing(running, root / token_file.user_name(), client)
+    with filing_server(tmp_path_factory.mktemp("arrays")) as served:
+        yield served
 
 
 @pytest.fixture
 def filing(shared) -> Iterator[Filing]:
-    """The server, without files before and after a test."""
-    shared.folder.mkdir(exist_ok=True)
-    yield shared
-    subprocess.run(["rm", "-rf", shared.folder], check=True)
-
-
-def same(actual: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(actual, expected, strict=True)
-
-
-def refused(call: Callable[[], object]) -> str:
-    with pytest.raises(sc.ShardcallError) as caught:
-        call()
-    return caught.value.reason
+    with without_files(shared) as emptied:
+        yield emptied
 
 
 @rows(

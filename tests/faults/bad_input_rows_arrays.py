@@ -133,6 +133,7 @@ def _files():
         "../u.npy",
         "a/../u.npy",
         ".u.npy",
+        "a.zarr/u.npy",
         "a/" * 8 + "u.npy",
         "x" * 100_000 + ".npy",
         "a\0.npy",

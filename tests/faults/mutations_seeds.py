@@ -106,6 +106,9 @@ def _files(handle: bytes, lease_id: bytes) -> Iterator[ValidRequest]:
     loaded = file_service_pb2.LoadArrayRequest(name="a/b.npy", mesh=X8, spec=spec("x", None), lease_id=lease_id)
     yield ValidRequest("LoadArray", (loaded,))
     yield ValidRequest("SaveCheckpoint", (file_service_pb2.SaveCheckpointRequest(),))
+    yield ValidRequest("SaveArray", (file_service_pb2.SaveArrayRequest(handle=handle, name="a/b.zarr"),))
+    loaded = file_service_pb2.LoadArrayRequest(name="a/b.zarr", mesh=X8, spec=spec("x", None), lease_id=lease_id)
+    yield ValidRequest("LoadArray", (loaded,))
     yield ValidRequest("ListFiles", (file_service_pb2.ListFilesRequest(prefix="a"),))
     yield ValidRequest("RemoveFile", (file_service_pb2.RemoveFileRequest(name="a/c.npy"),))
 

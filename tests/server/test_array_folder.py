@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.files import array_folder
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.files.npy_header import header_of
+from shardcall_server.frontend.files.zarr_metadata import METADATA_NAME
 
 HEADER = header_of(ArrayType((4,), np.dtype(np.uint8)))
 DATA = HEADER + b"abcd"
@@ -160,3 +163,133 @@ def test_a_name_of_a_folder_is_refused_as_such(folder, tmp_path):
     (tmp_path / "ada/link").symlink_to(tmp_path / "ada/a")
     for name in ("c.npy", "link/b.npy"):
         assert reason_of(lambda name=name: save(folder, name)) is Reason.INVALID_PARAMETER
+
+
+def save_zarr(folder: ArrayFolder, name: str, data: bytes) -> None:
+    """Saves a directory with metadata and one chunk in two folders."""
+    with folder.saving("ada", name, len(data)) as fd:
+        for leaf in (METADATA_NAME, "chunk"):
+            os.close(os.open(leaf, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=fd))
+        os.mkdir("c", dir_fd=fd)
+        inside = os.open("c", os.O_RDONLY, dir_fd=fd)
+        chunk = os.open("0", os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=inside)
+        os.write(chunk, data)
+        os.close(chunk)
+        os.close(inside)
+
+
+def chunk_of(path: Path) -> bytes:
+    return (path / "c/0").read_bytes()
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_directory_replaces_the_one_before(exchanges, folder, tmp_path, monkeypatch):
+    if not exchanges:  # as on a file system that cannot
+        monkeypatch.setattr(array_folder, "exchange", lambda *_: os.stat(tmp_path / "ada/a.zarr") and False)
+    for data in (b"one", b"two", b"three"):
+        save_zarr(folder, "a.zarr", data)
+        assert os.listdir(tmp_path / "ada") == ["a.zarr"]
+        assert chunk_of(tmp_path / "ada/a.zarr") == data
+    (file,) = folder.files("ada")
+    assert (file.name, file.nbytes, file.type) == ("a.zarr", 5, None)
+
+
+SAVES = """
+import os, sys
+from shardcall_server.frontend.files import array_folder
+
+if sys.argv[2] == "aside":
+    array_folder.exchange = lambda *_: os.stat(sys.argv[1] + "/ada/a.zarr") and False
+folder = array_folder.ArrayFolder(sys.argv[1], 1 << 20, 9)
+for number in range(1, 1 << 20):
+    with folder.saving("ada", "a.zarr", 1) as fd:
+        for name in "0123":
+            chunk = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=fd)
+            os.write(chunk, str(number).encode())
+            os.close(chunk)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.parametrize("replaces", ["exchange", "aside"])
+def test_a_kill_leaves_the_directory_before_or_the_new_one(replaces, tmp_path):
+    """Killed at several moments of its saves, the last of which it may not have reported."""
+    path = tmp_path / "ada"
+    for delay in range(0, 60_000, 10_000):
+        with subprocess.Popen([sys.executable, "-c", SAVES, tmp_path, replaces], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            saved = [int(process.stdout.readline()) for _ in range(3)][-1]
+            for _ in range(delay):  # up to some milliseconds
+                pass
+            process.kill()
+            saved = max([saved, *map(int, process.stdout)])
+        ArrayFolder(str(tmp_path), 1, 1).close()  # as the next server does
+        assert os.listdir(path) == ["a.zarr"]
+        contents = {(path / "a.zarr" / name).read_text() for name in "0123"}
+        assert contents in ({str(saved)}, {str(saved + 1)})
+
+
+def test_a_directory_that_cannot_be_replaced_is_as_before(folder, tmp_path, monkeypatch):
+    save_zarr(folder, "a.zarr", b"one")
+    real = os.rename
+
+    def fail(source: str, target: str, **rest: int) -> None:
+        if source.startswith(".saving"):
+            raise OSError(28, os.strerror(28))
+        real(source, target, **rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(array_folder, "exchange", lambda *_: False)
+        patched.setattr(array_folder.os, "rename", fail)
+        assert reason_of(lambda: save_zarr(folder, "a.zarr", b"two")) is Reason.FILE_LIMIT
+    assert os.listdir(tmp_path / "ada") == ["a.zarr"]
+    assert chunk_of(tmp_path / "ada/a.zarr") == b"one"
+
+
+def test_a_server_that_starts_brings_back_what_was_put_aside(folder, tmp_path):
+    save_zarr(folder, "a.zarr", b"one")
+    save_zarr(folder, "b.zarr", b"two")
+    path = tmp_path / "ada"
+    (path / "a.zarr").rename(path / ".replaced-0123-a.zarr")  # a kill between the two renames
+    (path / "b.zarr").rename(path / ".replaced-0123-b.zarr")
+    save_zarr(folder, "b.zarr", b"new")  # and one after them
+    ArrayFolder(str(tmp_path), 1, 1).close()
+    assert sorted(os.listdir(path)) == ["a.zarr", "b.zarr"]
+    assert (chunk_of(path / "a.zarr"), chunk_of(path / "b.zarr")) == (b"one", b"new")
+
+
+def test_temporary_directories_of_servers_that_were_killed_are_removed(folder, tmp_path):
+    (tmp_path / "ada/runs/.saving-0123/c/0").mkdir(parents=True)
+    (tmp_path / "ada/runs/.saving-0123/c/0/0").write_bytes(b"half")
+    with folder.saving("ada", "runs/a.zarr", 1):
+        ArrayFolder(str(tmp_path), 1, 1).close()  # another server of the folder
+        assert len(os.listdir(tmp_path / "ada/runs")) == 1
+    assert os.listdir(tmp_path / "ada/runs") == ["a.zarr"]
+
+
+def test_the_files_of_a_directory_count(folder):
+    save_zarr(folder, "a.zarr", 3 * DATA)
+    save(folder, "b.npy")
+    assert reason_of(lambda: save(folder, "c.npy")) is Reason.FILE_LIMIT
+    assert folder.remove("ada", "a.zarr")
+    save(folder, "c.npy")
+
+
+def test_a_directory_without_its_form_is_no_file(folder, tmp_path):
+    save_zarr(folder, "a.zarr", b"one")
+    (tmp_path / "ada/b.zarr").write_bytes(b"a file")
+    (tmp_path / "ada/link.zarr").symlink_to(tmp_path / "ada/a.zarr")
+    assert [file.name for file in folder.files("ada")] == ["a.zarr"]
+    for name in ("b.zarr", "link.zarr"):
+        assert not folder.remove("ada", name)
+        assert reason_of(lambda name=name: folder.describe("ada", name)) is Reason.FILE_NOT_FOUND
+
+
+def test_an_array_that_is_removed_loses_its_metadata_first(folder, tmp_path, monkeypatch):
+    """So a reader that has found all chunks, and the metadata after them, has missed none."""
+    save_zarr(folder, "a.zarr", b"one")
+    removed, real = [], os.unlink
+    monkeypatch.setattr(array_folder.os, "unlink", lambda name, **rest: removed.append(name) or real(name, **rest))
+    assert folder.remove("ada", "a.zarr")
+    assert removed[0] == METADATA_NAME
+    assert sorted(removed) == ["0", "chunk", METADATA_NAME]

@@ -16,7 +16,7 @@ from shardcall.cli.handles import find_array
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall_core.types.sizes import human
 
-_FileText = Annotated[str, typer.Argument(metavar="FILE", help="The name of the file on the server: runs/a.npy.")]
+_FileText = Annotated[str, typer.Argument(metavar="FILE", help="The name of the file: runs/a.npy or runs/a.zarr.")]
 
 
 def _save(

@@ -189,7 +189,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_FILE_NOT_FOUND: _ErrorReason.ValueType  # 50
     """NOT_FOUND: no file has this name."""
     ERROR_REASON_FILE_DAMAGED: _ErrorReason.ValueType  # 51
-    """FAILED_PRECONDITION: the file is no complete npy file. Save the array again."""
+    """FAILED_PRECONDITION: the file is no complete npy file or Zarr array. Save
+    the array again.
+    """
     ERROR_REASON_FILE_LIMIT: _ErrorReason.ValueType  # 52
     """RESOURCE_EXHAUSTED: the files of this principal have reached a limit of the
     server, or its disk is full. A file of the same name is as before.
@@ -380,7 +382,9 @@ use another name, or ask for a replacement. The metadata `name` is the name.
 ERROR_REASON_FILE_NOT_FOUND: ErrorReason.ValueType  # 50
 """NOT_FOUND: no file has this name."""
 ERROR_REASON_FILE_DAMAGED: ErrorReason.ValueType  # 51
-"""FAILED_PRECONDITION: the file is no complete npy file. Save the array again."""
+"""FAILED_PRECONDITION: the file is no complete npy file or Zarr array. Save
+the array again.
+"""
 ERROR_REASON_FILE_LIMIT: ErrorReason.ValueType  # 52
 """RESOURCE_EXHAUSTED: the files of this principal have reached a limit of the
 server, or its disk is full. A file of the same name is as before.

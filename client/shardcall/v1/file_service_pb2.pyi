@@ -35,7 +35,7 @@ class FileDescription(_message.Message):
     name: _builtins.str
     """The name."""
     size_bytes: _builtins.int
-    """The size of the file in bytes."""
+    """The size of the file in bytes; of a Zarr array, that of its files."""
     modified_seconds: _builtins.float
     """The time of the last change, in seconds since 1970-01-01 00:00 UTC."""
     @_builtins.property

@@ -21,10 +21,11 @@ class FileServiceStub:
     again, under the same handle, without guests. Names and values that are newer
     than the checkpoint are lost.
 
-    The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
-    to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
-    with slashes between them; it ends in `.npy`. Files belong to a principal, or
-    to the server where it does not authenticate its callers.
+    A name is a path of at most 8 parts of 1 to 64 ASCII letters, digits, `.`, `_`
+    and `-`, none of which begins with a dot, with slashes between them. It ends in
+    `.npy` for a file in NumPy's npy format, and in `.zarr` for a Zarr array of
+    version 3, which is a directory and counts as one file. Files belong to a
+    principal, or to the server where it does not authenticate its callers.
 
     Errors of every method:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
@@ -47,6 +48,7 @@ class FileServiceStub:
     Idempotent: yes.
 
     Errors: those of the service, and
+    * INVALID_ARGUMENT: UNSUPPORTED_ELEMENT_TYPE.
     * NOT_FOUND: ARRAY_LOST.
     * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
@@ -117,10 +119,11 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
     again, under the same handle, without guests. Names and values that are newer
     than the checkpoint are lost.
 
-    The files are in NumPy's npy format. A name is a path of at most 8 parts of 1
-    to 64 ASCII letters, digits, `.`, `_` and `-`, none of which begins with a dot,
-    with slashes between them; it ends in `.npy`. Files belong to a principal, or
-    to the server where it does not authenticate its callers.
+    A name is a path of at most 8 parts of 1 to 64 ASCII letters, digits, `.`, `_`
+    and `-`, none of which begins with a dot, with slashes between them. It ends in
+    `.npy` for a file in NumPy's npy format, and in `.zarr` for a Zarr array of
+    version 3, which is a directory and counts as one file. Files belong to a
+    principal, or to the server where it does not authenticate its callers.
 
     Errors of every method:
     * UNAUTHENTICATED: TOKEN_REQUIRED. PERMISSION_DENIED: SCOPE_MISSING.
@@ -147,6 +150,7 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         Idempotent: yes.
 
         Errors: those of the service, and
+        * INVALID_ARGUMENT: UNSUPPORTED_ELEMENT_TYPE.
         * NOT_FOUND: ARRAY_LOST.
         * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.

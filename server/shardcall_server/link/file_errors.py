@@ -44,3 +44,23 @@ def damaged(why: str) -> CallError:
         f"the file {why}, so it is no complete npy file of an array; save the array again, or remove the file",
         field="name",
     )
+
+
+def damaged_zarr(why: str) -> CallError:
+    """Returns the error of a directory that is no Zarr array that the server reads.
+
+    Args:
+        why: what is wrong with it, as the end of a sentence that begins with "the file".
+    """
+    return CallError(
+        Reason.FILE_DAMAGED,
+        f"the file {why}, so the server does not load it; write the array again as Zarr version 3, or remove the file",
+        field="name",
+    )
+
+
+def replaced() -> CallError:
+    """Returns the error of a directory that was replaced or removed while it was read."""
+    return CallError(
+        Reason.FILE_NOT_FOUND, "the file was replaced or removed while it was read; load it again", field="name"
+    )

@@ -7,7 +7,7 @@ beginning to its end, and one piece is all the memory that a transfer needs besi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ class ArrayFile:
         held = held_type(array_type.dtype)
         try:
             for bounds in pieces_of(array_type.shape, held.itemsize):
-                piece = _gathered(shards, bounds, held, copier)
+                piece = gathered(shards, bounds, held, copier)
                 _write_all(self.fd, piece, position)
                 position += piece.nbytes
         except OSError as error:
@@ -90,27 +90,19 @@ class FileSource:
         Raises:
             CallError: FILE_DAMAGED, FILES_UNAVAILABLE.
         """
-        held = held_type(self.type.dtype)
-        blocks = _empty_blocks(placement, self.type, held)
-        for bounds, piece in self._pieces(held):
-            _scatter(piece, bounds, blocks, copier)
-
-        def block(index: Sequence[slice] | None) -> np.ndarray:
-            return blocks[bounds_of(index, placement.padded)]
-
-        return jax.make_array_from_callback(placement.padded, placement.sharding, block, dtype=held)
+        return put_pieces(self._pieces(held_type(self.type.dtype)), self.type, placement, copier)
 
     def _pieces(self, held: np.dtype) -> Iterator[tuple[Bounds, np.ndarray]]:
         """Yields the pieces of the file, each with its bounds in the array; a piece is valid until the next one."""
         order = -1 if self.is_column_major else 1
         buffer = np.empty(max(PIECE_BYTES, held.itemsize), np.uint8)
         stored = held.newbyteorder(">") if self.is_big_endian else held
-        largest, position = _MAX_BYTE.get(self.type.dtype, 255), self.file.offset
+        position = self.file.offset
         for bounds in pieces_of(self.type.shape[::order], held.itemsize):
             shape = [high - low for low, high in bounds]
             data = buffer[: int(np.prod(shape, dtype=np.int64)) * held.itemsize]
             _read_all(self.file.fd, data, position)
-            if largest < 255 and data.max() > largest:
+            if has_invalid(data, self.type.dtype):
                 raise damaged(f"has a byte that stands for no value of the type {self.type.dtype.name}")
             piece = data.view(stored).reshape(shape)
             yield bounds[::order], piece.T if self.is_column_major else piece
@@ -178,6 +170,31 @@ def write_file(folder: int, name: str, header: bytes, resident: DeviceArray, cop
         raise file_error(error) from error
 
 
+def put_pieces(
+    pieces: Iterable[tuple[Bounds, np.ndarray]], array_type: ArrayType, placement: Placement, copier: ParallelCopier
+) -> jax.Array:
+    """Puts an array on the devices, padded with zeros.
+
+    Args:
+        pieces: parts of the array in the type that it has on the devices, each with its bounds in the array.
+    """
+    held = held_type(array_type.dtype)
+    blocks = _empty_blocks(placement, array_type, held)
+    for bounds, piece in pieces:
+        _scatter(piece, bounds, blocks, copier)
+
+    def block(index: Sequence[slice] | None) -> np.ndarray:
+        return blocks[bounds_of(index, placement.padded)]
+
+    return jax.make_array_from_callback(placement.padded, placement.sharding, block, dtype=held)
+
+
+def has_invalid(data: np.ndarray, dtype: np.dtype) -> bool:
+    """Returns True if bytes of elements include one that stands for no value of their type."""
+    largest = _MAX_BYTE.get(dtype, 255)
+    return largest < 255 and data.size > 0 and bool(data.max() > largest)
+
+
 def pieces_of(shape: Sequence[int], itemsize: int) -> Iterator[Bounds]:
     """Yields the bounds of pieces of a row-major array, in its order; each is contiguous.
 
@@ -199,9 +216,7 @@ def pieces_of(shape: Sequence[int], itemsize: int) -> Iterator[Bounds]:
             yield from (((low, low + 1), *rest) for rest in pieces_of(shape[1:], itemsize))
 
 
-def _gathered(
-    shards: Mapping[Bounds, np.ndarray], bounds: Bounds, held: np.dtype, copier: ParallelCopier
-) -> np.ndarray:
+def gathered(shards: Mapping[Bounds, np.ndarray], bounds: Bounds, held: np.dtype, copier: ParallelCopier) -> np.ndarray:
     """Returns a contiguous piece of an array: of a single shard without a copy, if it is contiguous there."""
     piece: np.ndarray | None = None
     for of_shard, data in shards.items():

@@ -18,6 +18,7 @@ from shardcall_server.mesh.host_buffers import Source
 from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.resident_arrays import ResidentArrays
 from shardcall_server.mesh.sizes import check_placed
+from shardcall_server.mesh.zarr_files import ZarrSource
 from shardcall_worker.v1 import link_pb2
 
 
@@ -62,7 +63,7 @@ class Arrivals:
         check_placed(array_type, spec, mesh)  # the front end accounts for the memory
         return Arrival(command.array_id, array_type, mesh, device_ids, spec)
 
-    def finish(self, put: Arrival, source: Source | FileSource) -> link_pb2.ArrayPut:
+    def finish(self, put: Arrival, source: Source | FileSource | ZarrSource) -> link_pb2.ArrayPut:
         """Copies an array to the devices and registers it; the devices do not alias ``source``."""
         began = time.monotonic()
         self._resident_arrays.keep(put.array_id, put.type, self._placed(put, source))

@@ -41,6 +41,7 @@ from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_server.mesh.resolver import Resolver
 from shardcall_server.mesh.sizes import check_memory, check_size
 from shardcall_server.mesh.trial_runner import TrialRunner
+from shardcall_server.mesh.zarr_files import ZarrFolder, ZarrSource
 from shardcall_worker.v1 import known_answer_pb2, link_pb2, profile_pb2
 
 COMPILE_THREADS = 4  # one more than the front end lets one client use
@@ -296,12 +297,15 @@ class Commands:
         command = message.load_array
         with CommandAnswer(self._link, message.call_id) as answer:
             put = self._arrivals.prepare(command.array)
-            file = ArrayFile(self._memory.descriptor(command.memory_id), command.offset)
-            source = FileSource(put.type, file, command.is_column_major, command.is_big_endian)
+            source = _file_source(put, command, self._memory.descriptor(command.memory_id))
             self._file_threads.submit(self._finish_put, answer, put, source, message)
 
     def _finish_put(
-        self, answer: CommandAnswer, put: Arrival, source: Source | FileSource, message: link_pb2.FrontEndMessage
+        self,
+        answer: CommandAnswer,
+        put: Arrival,
+        source: Source | FileSource | ZarrSource,
+        message: link_pb2.FrontEndMessage,
     ) -> None:
         with answer, phase("put", message):
             answer.send(array_put=self._arrivals.finish(put, source))
@@ -310,11 +314,16 @@ class Commands:
         command = message.save_array
         with CommandAnswer(self._link, message.call_id) as answer:
             resident = self._resident_arrays.get(command.array_id)  # on this thread, as in `_get`
-            file = ArrayFile(self._memory.descriptor(command.memory_id), command.offset)
+            fd, metadata = self._memory.descriptor(command.memory_id), command.zarr_metadata
+            file = ZarrFolder(fd, metadata) if metadata else ArrayFile(fd, command.offset)
             self._file_threads.submit(self._finish_save, answer, resident, file, message)
 
     def _finish_save(
-        self, answer: CommandAnswer, resident: DeviceArray, file: ArrayFile, message: link_pb2.FrontEndMessage
+        self,
+        answer: CommandAnswer,
+        resident: DeviceArray,
+        file: ArrayFile | ZarrFolder,
+        message: link_pb2.FrontEndMessage,
     ) -> None:
         with answer, phase("save", message):
             began = time.monotonic()
@@ -458,6 +467,13 @@ def _compile(job: CompilationJob, key: KernelKey, compiler: Compiler) -> _Compil
             kernels=sorted({kernel.name for kernel, _ in resolved.kernel.parts(resolved.problem)}),
         ),
     )
+
+
+def _file_source(put: Arrival, command: link_pb2.LoadArray, fd: int) -> FileSource | ZarrSource:
+    if command.zarr_metadata:
+        return ZarrSource(put.type, ZarrFolder(fd, command.zarr_metadata))
+    file = ArrayFile(fd, command.offset)
+    return FileSource(put.type, file, command.is_column_major, command.is_big_endian)
 
 
 def _candidates(resolved: Resolution, key: KernelKey) -> link_pb2.Candidates:

@@ -1124,8 +1124,9 @@ Global___GetArray: _TypeAlias = GetArray  # noqa: Y015
 
 @_typing.final
 class SaveArray(_message.Message):
-    """Writes a resident array to a file on disk, row-major and little-endian. The
-    answer is Executed. Only to the worker of a mesh of one process.
+    """Writes a resident array to a file on disk, row-major and little-endian, or to
+    a directory in the Zarr format. The answer is Executed. Only to the worker of
+    a mesh of one process.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1133,22 +1134,26 @@ class SaveArray(_message.Message):
     ARRAY_ID_FIELD_NUMBER: _builtins.int
     MEMORY_ID_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    ZARR_METADATA_FIELD_NUMBER: _builtins.int
     array_id: _builtins.int
     """The array."""
     memory_id: _builtins.int
-    """The file."""
+    """The file, or the directory."""
     offset: _builtins.int
     """The offset of the array's first byte."""
+    zarr_metadata: _builtins.str
+    """The metadata of a Zarr array, as JSON; empty for a file."""
     def __init__(
         self,
         *,
         array_id: _builtins.int = ...,
         memory_id: _builtins.int = ...,
         offset: _builtins.int = ...,
+        zarr_metadata: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "memory_id", b"memory_id", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_id", b"array_id", "memory_id", b"memory_id", "offset", b"offset", "zarr_metadata", b"zarr_metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1156,8 +1161,9 @@ Global___SaveArray: _TypeAlias = SaveArray  # noqa: Y015
 
 @_typing.final
 class LoadArray(_message.Message):
-    """Stores an array on the mesh from a file on disk. The answer is ArrayPut. Only
-    to the worker of a mesh of one process.
+    """Stores an array on the mesh from a file on disk, or from a directory in the
+    Zarr format. The answer is ArrayPut. Only to the worker of a mesh of one
+    process.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1167,14 +1173,17 @@ class LoadArray(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     IS_COLUMN_MAJOR_FIELD_NUMBER: _builtins.int
     IS_BIG_ENDIAN_FIELD_NUMBER: _builtins.int
+    ZARR_METADATA_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.int
-    """The file."""
+    """The file, or the directory."""
     offset: _builtins.int
     """The offset of the array's first byte."""
     is_column_major: _builtins.bool
     """Whether the elements are in column-major order."""
     is_big_endian: _builtins.bool
     """Whether every element is big-endian."""
+    zarr_metadata: _builtins.str
+    """The metadata of a Zarr array, as JSON; empty for a file."""
     @_builtins.property
     def array(self) -> Global___PutArray:
         """The array, without data."""
@@ -1187,10 +1196,11 @@ class LoadArray(_message.Message):
         offset: _builtins.int = ...,
         is_column_major: _builtins.bool = ...,
         is_big_endian: _builtins.bool = ...,
+        zarr_metadata: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "is_big_endian", b"is_big_endian", "is_column_major", b"is_column_major", "memory_id", b"memory_id", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "is_big_endian", b"is_big_endian", "is_column_major", b"is_column_major", "memory_id", b"memory_id", "offset", b"offset", "zarr_metadata", b"zarr_metadata"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -75,13 +75,16 @@ class ArrayReader:
             raise array_lost(resident.handle) from None
         return running
 
-    async def save(self, call: ServerCall, resident: ResidentArray, file: OpenFile, offset: int) -> None:
-        """Has the worker write an array to a file on disk.
+    async def save(
+        self, call: ServerCall, resident: ResidentArray, file: OpenFile, offset: int, zarr_metadata: str
+    ) -> None:
+        """Has the worker write an array to a file on disk, or to a directory in the Zarr format.
 
         The command waits for no launch, since the disk is slower than the devices, and has no time limit of programs.
 
         Args:
             offset: the offset of its first element in the file, in bytes.
+            zarr_metadata: the metadata of a Zarr array, as JSON; empty for a file.
 
         Raises:
             CallError: ARRAY_LOST, FILE_LIMIT, FILES_UNAVAILABLE; the deadline passed or the caller left.
@@ -89,7 +92,9 @@ class ArrayReader:
         mesh = await self.mesh_of(call, resident)
         if resident.computed is not None:
             await wait_computed(call, resident.computed, resident.handle, "handle")
-        command = link_pb2.SaveArray(array_id=resident.array_id, memory_id=file.memory_id, offset=offset)
+        command = link_pb2.SaveArray(
+            array_id=resident.array_id, memory_id=file.memory_id, offset=offset, zarr_metadata=zarr_metadata
+        )
         buffers = CallBuffers()
         buffers.memory.append(file)
         running = RunningCommand(call, buffers)

@@ -166,6 +166,7 @@ def _message(command: link_pb2.PutArray, file: FileOperand | None) -> link_pb2.F
         offset=file.offset,
         is_column_major=file.is_column_major,
         is_big_endian=file.is_big_endian,
+        zarr_metadata=file.zarr_metadata,
     )
     return link_pb2.FrontEndMessage(load_array=load)
 

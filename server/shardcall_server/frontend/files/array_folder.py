@@ -2,7 +2,8 @@
 
 Every part of a path is opened below the descriptor of its folder and without following links, so no name and no link
 that somebody puts there leads out of the principal's folder. A file is written under a temporary name, which begins
-with a dot as no name of a client does, and gets its name when it is complete on the disk.
+with a dot as no name of a client does, and gets its name when it is complete on the disk. A Zarr array is a directory,
+and counts as one file.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from shardcall_core.locks import lock
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
 from shardcall_server.frontend.files.checkpoint_folder import CheckpointFolder
+from shardcall_server.frontend.files.folder_trees import (
+    FOLDER_FLAGS,
+    exchange,
+    remove_tree,
+    sync_tree,
+    tree_bytes,
+)
 from shardcall_server.frontend.files.npy_header import read_header
+from shardcall_server.frontend.files.zarr_metadata import read_metadata
 from shardcall_server.link.file_errors import file_error
 from shardcall_server.settings import SettingsError
 
@@ -36,11 +45,12 @@ NOBODY = "_"
 
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}"
 _NAME = re.compile(rf"{_PART}(?:/{_PART}){{0,{MAX_PARTS - 1}}}")
-_SUFFIX = ".npy"
+_NPY, _ZARR = ".npy", ".zarr"
 _TEMPORARY = ".saving-"
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ASIDE = ".replaced-"  # before the name of what is replaced, where the file system exchanges no names
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # waits for no writer of a FIFO
 _WRITE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_EXISTING_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})  # or a link, or a socket
 
 
@@ -50,7 +60,7 @@ class StoredFile:
 
     Attributes:
         name: its name.
-        nbytes: its size in bytes.
+        nbytes: its size in bytes; of a directory, that of its files.
         modified_s: the time of its last change, in seconds since 1970-01-01 00:00 UTC.
         type: the type of its array; None if it cannot be loaded.
     """
@@ -62,7 +72,7 @@ class StoredFile:
 
 
 class ArrayFolder:
-    """The files of arrays of all principals. Removes what servers left that were killed while they saved arrays.
+    """The files of arrays of all principals. Clears up what servers left that were killed while they saved arrays.
 
     Args:
         path: the folder, which is created if it is missing.
@@ -92,7 +102,7 @@ class ArrayFolder:
         try:
             os.makedirs(path, mode=0o700, exist_ok=True)
             self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            _walk(self._root, _remove_abandoned)
+            _walk(self._root, _clear_up)
         except OSError as error:
             raise SettingsError(
                 f"setting array_dir is {path!r}, which cannot be used: {error.strerror}; name a folder that the "
@@ -107,13 +117,13 @@ class ArrayFolder:
 
     @contextmanager
     def saving(self, owner: str, name: str, nbytes: int) -> Iterator[int]:
-        """Opens a new file for writing; after the body it has its name, and is on the disk.
+        """Opens a new file, or directory for a Zarr array; after the body it has its name, and is on the disk.
 
         If the body raises, nothing is left of it.
 
         Args:
             owner: the principal; empty for none.
-            nbytes: the size of the file.
+            nbytes: the size of the file, or of all files of the directory.
 
         Raises:
             CallError: INVALID_PARAMETER, FILE_LIMIT, FILES_UNAVAILABLE.
@@ -126,26 +136,32 @@ class ArrayFolder:
                 self._saving[temporary] = owner, name, nbytes
                 stack.callback(self._saving.pop, temporary, None)
                 folder = stack.enter_context(self._opened(owner, folders, creates=True))
-                locked = os.open(temporary, _WRITE_FLAGS, 0o600, dir_fd=folder)
+                locked = _create(temporary, folder, is_zarr(name))
                 stack.callback(os.close, locked)
                 fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 # Opened anew: the worker, which gets this one, does not keep the lock when this process ends.
-                fd = os.open(temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                fd = os.open(temporary, FOLDER_FLAGS if is_zarr(name) else _EXISTING_FLAGS, dir_fd=folder)
                 stack.callback(os.close, fd)
                 yield fd
-                os.fsync(fd)
+                if is_zarr(name):
+                    sync_tree(fd)
+                else:
+                    os.fsync(fd)
                 with self._lock:  # so that nobody counts the file twice
-                    os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+                    replaced = _rename(temporary, leaf, folder)
                     del self._saving[temporary]
             except BaseException:
                 self._discard(owner, folders, temporary)
                 raise
             os.fsync(folder)
+            if replaced is not None:
+                with contextlib.suppress(OSError):  # the next server that starts removes it
+                    remove_tree(replaced, folder)
 
     @contextmanager
     def opened(self, owner: str, name: str) -> Iterator[int]:
-        """Opens a file for reading, during the body.
+        """Opens a file, or the directory of a Zarr array, for reading, during the body.
 
         Raises:
             CallError: INVALID_PARAMETER, FILE_NOT_FOUND, FILES_UNAVAILABLE.
@@ -153,11 +169,11 @@ class ArrayFolder:
         *folders, leaf = parts_of(name)
         try:
             with self._opened(owner, folders) as folder:
-                fd = os.open(leaf, _READ_FLAGS, dir_fd=folder)
+                fd = os.open(leaf, FOLDER_FLAGS if is_zarr(name) else _READ_FLAGS, dir_fd=folder)
         except OSError as error:
             raise (_no_file(name) if error.errno in _ABSENT else file_error(error)) from None
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            if not is_zarr(name) and not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise _no_file(name)
             yield fd
         finally:
@@ -190,10 +206,12 @@ class ArrayFolder:
         *folders, leaf = parts_of(name)
         try:
             with self._lock, self._opened(owner, folders) as folder:
-                if not stat.S_ISREG(os.stat(leaf, dir_fd=folder, follow_symlinks=False).st_mode):
+                if not _has_form(leaf, folder):
                     return False
-                os.unlink(leaf, dir_fd=folder)
+                temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"  # in one step, and the rest is removed at a start
+                os.rename(leaf, temporary, src_dir_fd=folder, dst_dir_fd=folder)
                 os.fsync(folder)
+                remove_tree(temporary, folder)
                 self._prune(owner, folders)
         except OSError as error:
             if error.errno in _ABSENT:
@@ -254,7 +272,8 @@ class ArrayFolder:
         def add(folder: int, path: str, leaf: str) -> None:
             if _is_name(name := path + leaf):
                 with contextlib.suppress(FileNotFoundError):
-                    sizes[name] = os.stat(leaf, dir_fd=folder, follow_symlinks=False).st_size
+                    if _has_form(leaf, folder):
+                        sizes[name] = _entry_bytes(leaf, folder)
 
         try:
             with self._opened(owner, ()) as folder:
@@ -279,14 +298,14 @@ class ArrayFolder:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(name, 0o700, dir_fd=folder)
                         os.fsync(folder)
-                folder = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+                folder = os.open(name, FOLDER_FLAGS, dir_fd=folder)
                 stack.callback(os.close, folder)
             yield folder
 
     def _discard(self, owner: str, folders: Sequence[str], temporary: str) -> None:
-        """Removes a temporary file, and the folders that are empty then."""
+        """Removes a temporary file or directory, and the folders that are empty then."""
         with contextlib.suppress(OSError), self._lock, self._opened(owner, folders) as folder:
-            os.unlink(temporary, dir_fd=folder)
+            remove_tree(temporary, folder)
             self._prune(owner, folders)
 
     def _prune(self, owner: str, folders: Sequence[str]) -> None:
@@ -307,18 +326,86 @@ def parts_of(name: str) -> list[str]:
         raise CallError(
             Reason.INVALID_PARAMETER,
             f"the name of the file is {shorten(name)!r}; give a path such as runs/a.npy: at most {MAX_PARTS} parts of "
-            "1 to 64 ASCII letters, digits, '.', '_' and '-', none with a dot first, and '.npy' at the end of the last "
-            "one only",
+            "1 to 64 ASCII letters, digits, '.', '_' and '-', none with a dot first, and '.npy' or '.zarr' at the end "
+            "of the last one only",
             field="name",
             metadata={"name": shorten(name)},
         )
     return name.split("/")
 
 
+def is_zarr(name: str) -> bool:
+    """Returns True for the name of a Zarr array, and False for that of an npy file."""
+    return name.endswith(_ZARR)
+
+
 def _is_name(name: str) -> bool:
-    if len(name) > MAX_PARTS * 65 or _NAME.fullmatch(name) is None or not name.endswith(_SUFFIX):
+    if len(name) > MAX_PARTS * 65 or _NAME.fullmatch(name) is None or not name.endswith((_NPY, _ZARR)):
         return False
-    return not any(folder.endswith(_SUFFIX) for folder in name.split("/")[:-1])
+    return not any(folder.endswith((_NPY, _ZARR)) for folder in name.split("/")[:-1])
+
+
+def _has_form(leaf: str, folder: int) -> bool:
+    """Returns True for a regular file, and for a directory where the name is that of a Zarr array.
+
+    Raises:
+        OSError: there is no such entry.
+    """
+    mode = os.stat(leaf, dir_fd=folder, follow_symlinks=False).st_mode
+    return stat.S_ISDIR(mode) if is_zarr(leaf) else stat.S_ISREG(mode)
+
+
+def _entry_bytes(leaf: str, folder: int) -> int:
+    """Returns the size of a file, or of all files of a Zarr array.
+
+    Raises:
+        OSError: there is no such entry.
+    """
+    if not is_zarr(leaf):
+        return os.stat(leaf, dir_fd=folder, follow_symlinks=False).st_size
+    fd = os.open(leaf, FOLDER_FLAGS, dir_fd=folder)
+    try:
+        return tree_bytes(fd)
+    finally:
+        os.close(fd)
+
+
+def _create(name: str, folder: int, as_folder: bool) -> int:
+    """Creates a file or a directory, and returns its descriptor."""
+    if not as_folder:
+        return os.open(name, _WRITE_FLAGS, 0o600, dir_fd=folder)
+    os.mkdir(name, 0o700, dir_fd=folder)
+    return os.open(name, FOLDER_FLAGS, dir_fd=folder)
+
+
+def _rename(temporary: str, leaf: str, folder: int) -> str | None:
+    """Gives a complete file or directory its name; returns the name that what it replaced has then, if any is left.
+
+    A directory is exchanged with the one before in one step. Where the file system cannot do that, the one before is
+    first put aside, and the next server that starts brings it back if this one ends in between.
+    """
+    if not is_zarr(leaf):
+        os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+        return None
+    try:
+        if exchange(folder, temporary, leaf):
+            return temporary
+        aside = f"{_ASIDE}{secrets.token_hex(8)}-{leaf}"
+        locked = os.open(leaf, _READ_FLAGS, dir_fd=folder)
+    except FileNotFoundError:
+        os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+        return None
+    try:
+        fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)  # no server that starts meanwhile brings it back
+        os.rename(leaf, aside, src_dir_fd=folder, dst_dir_fd=folder)
+        try:
+            os.rename(temporary, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            os.rename(aside, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+            raise
+    finally:
+        os.close(locked)
+    return aside
 
 
 def _no_file(name: str) -> CallError:
@@ -331,26 +418,28 @@ def _no_file(name: str) -> CallError:
 
 
 def described(name: str, fd: int) -> StoredFile:
-    """Describes an open file.
+    """Describes an open file or directory.
 
     Raises:
         CallError: FILES_UNAVAILABLE.
     """
     with _system_errors():
         status = os.fstat(fd)
+        nbytes = tree_bytes(fd) if is_zarr(name) else status.st_size
     try:
-        array_type = read_header(fd).type
+        array_type = read_metadata(fd).type if is_zarr(name) else read_header(fd).type
     except CallError:
         array_type = None
-    return StoredFile(name, status.st_size, status.st_mtime, array_type)
+    return StoredFile(name, nbytes, status.st_mtime, array_type)
 
 
-def _walk(folder: int, on_file: Callable[[int, str, str], None], path: str = "", depth: int = MAX_PARTS) -> None:
-    """Calls a function for the regular files below a folder; follows no links.
+def _walk(folder: int, on_entry: Callable[[int, str, str], None], path: str = "", depth: int = MAX_PARTS) -> None:
+    """Calls a function for the regular files below a folder, and the directories of Zarr arrays; follows no links.
 
     Args:
         folder: its descriptor.
-        on_file: called with the descriptor of the file's folder, its path from the first folder and the file's name.
+        on_entry: called with the descriptor of the folder of a file, its path from the first folder and the file's
+            name.
         path: the path from the first folder, empty or with a slash at its end.
         depth: the number of further levels.
     """
@@ -360,29 +449,44 @@ def _walk(folder: int, on_file: Callable[[int, str, str], None], path: str = "",
             for entry in entries
             if entry.is_dir(follow_symlinks=False) or entry.is_file(follow_symlinks=False)
         ]
-    for name, is_folder in there:
-        if not is_folder:
-            on_file(folder, path, name)
+    for name, is_directory in there:
+        if not is_directory or is_zarr(name) or name.startswith((_TEMPORARY, _ASIDE)):
+            on_entry(folder, path, name)
         elif depth:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
-                below = os.open(name, _FOLDER_FLAGS, dir_fd=folder)
+                below = os.open(name, FOLDER_FLAGS, dir_fd=folder)
                 try:
-                    _walk(below, on_file, f"{path}{name}/", depth - 1)
+                    _walk(below, on_entry, f"{path}{name}/", depth - 1)
                 finally:
                     os.close(below)
 
 
-def _remove_abandoned(folder: int, _: str, name: str) -> None:
-    """Removes a temporary file that no server has locked."""
-    if not name.startswith(_TEMPORARY):
+def _clear_up(folder: int, _: str, name: str) -> None:
+    """Removes a temporary file or directory that no server has locked, and brings back what was put aside."""
+    if not name.startswith((_TEMPORARY, _ASIDE)):
         return
     with contextlib.suppress(OSError):
         fd = os.open(name, _READ_FLAGS, dir_fd=folder)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(name, dir_fd=folder)
+            if name.startswith(_ASIDE):
+                _bring_back(folder, name)
+            else:
+                remove_tree(name, folder)
         finally:
             os.close(fd)
+
+
+def _bring_back(folder: int, aside: str) -> None:
+    """Gives a directory that was put aside its name again, unless what should replace it has the name."""
+    leaf = aside.removeprefix(_ASIDE).partition("-")[2]
+    try:
+        os.stat(leaf, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(aside, leaf, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    else:
+        remove_tree(aside, folder)
 
 
 @contextmanager

@@ -22,19 +22,21 @@ INLINE_LINK_BYTES = 64 << 10
 
 
 class FileOperand(NamedTuple):
-    """An array in a file on disk, from which the worker reads it.
+    """An array in a file on disk, or in the directory of a Zarr array, from which the worker reads it.
 
     Attributes:
-        file: the file.
+        file: the file, or the directory.
         offset: the offset of its first element, in bytes.
         is_column_major: True if the first index varies fastest.
         is_big_endian: True if the first byte of a number is its most significant one.
+        zarr_metadata: the metadata of a Zarr array, as JSON; empty for a file.
     """
 
     file: OpenFile
-    offset: int
-    is_column_major: bool
-    is_big_endian: bool
+    offset: int = 0
+    is_column_major: bool = False
+    is_big_endian: bool = False
+    zarr_metadata: str = ""
 
 
 class OperandSource(NamedTuple):

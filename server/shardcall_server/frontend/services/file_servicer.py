@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
 from shardcall.v1 import file_service_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -12,14 +13,20 @@ from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.checkpoints import Checkpoints
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
-from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, described, parts_of
+from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, described, is_zarr, parts_of
 from shardcall_server.frontend.files.checkpoint_folder import file_bytes
+from shardcall_server.frontend.files.folder_trees import check_chunks
 from shardcall_server.frontend.files.npy_header import header_of, read_header
+from shardcall_server.frontend.files.zarr_metadata import METADATA_NAME, metadata_of, read_metadata
 from shardcall_server.frontend.memory.call_buffers import FileOperand, OperandSource
+from shardcall_server.frontend.memory.open_file import OpenFile
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.link.file_errors import file_error
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import Settings
+
+_MAX_LOADS = 4  # of an array that is replaced again and again while it is read
 
 
 class FileServicer:
@@ -55,13 +62,12 @@ class FileServicer:
         folder, owner = self._checked_folder(), call.principal_name
         parts_of(request.name)  # first: the handle may be of an array that is gone
         resident = self._host_resources.array_table.find(request.handle, owner)
-        header = header_of(resident.type)
-        nbytes = len(header) + resident.type.nbytes
-        with folder.saving(owner, request.name, nbytes) as fd:
-            _write_header(fd, header)
+        layout = _layout_of(request.name, resident)
+        with folder.saving(owner, request.name, layout.nbytes) as fd:
+            layout.begin(fd)
             file = self._host_resources.open_file(fd)
             try:
-                call.run(self._reader.save(call, resident, file, len(header)))
+                call.run(self._reader.save(call, resident, file, layout.offset, layout.zarr_metadata))
             finally:
                 file.release()
             call.check("saving the array")
@@ -78,14 +84,18 @@ class FileServicer:
     async def _load_array(
         self, folder: ArrayFolder, request: file_service_pb2.LoadArrayRequest, call: ServerCall
     ) -> file_service_pb2.LoadArrayResponse:
-        with folder.opened(call.principal_name, request.name) as fd:
-            header, file = read_header(fd), self._host_resources.open_file(fd)
-        try:
-            location = FileOperand(file, header.offset, header.is_column_major, header.is_big_endian)
-            source = OperandSource(header.type, file=location)
-            resident, _ = await self._writer.put(call, request, source, lambda _: None)
-        finally:
-            file.release()
+        for attempt in range(_MAX_LOADS):
+            with folder.opened(call.principal_name, request.name) as fd:
+                file = self._host_resources.open_file(fd)
+            try:
+                source = _source(request.name, file)
+                resident, _ = await self._writer.put(call, request, source, lambda _: None)
+                break
+            except CallError as error:  # a Zarr array that was replaced while it was read
+                if error.reason is not Reason.FILE_NOT_FOUND or attempt == _MAX_LOADS - 1:
+                    raise
+            finally:
+                file.release()
         description = self._host_resources.array_table.describe(resident)
         return file_service_pb2.LoadArrayResponse(array=description, timing=call.finish())
 
@@ -152,11 +162,71 @@ class FileServicer:
         return self._folder
 
 
-def _write_header(fd: int, header: bytes) -> None:
+@dataclass(frozen=True)
+class _FileLayout:
+    """The size of a file, and what it has beside the values of its array.
+
+    Attributes:
+        nbytes: the size of the complete file, or of all files of a directory.
+        header: the header of a file, or the metadata file of a Zarr array.
+        zarr_metadata: what the worker needs of that metadata; empty for a file.
+    """
+
+    nbytes: int
+    header: bytes
+    zarr_metadata: str = ""
+
+    @property
+    def offset(self) -> int:
+        """The offset of the first element in the file."""
+        return 0 if self.zarr_metadata else len(self.header)
+
+    def begin(self, fd: int) -> None:
+        """Writes the header to a new file, or the metadata to a new directory.
+
+        Raises:
+            CallError: FILE_LIMIT, FILES_UNAVAILABLE.
+        """
+        try:
+            if not self.zarr_metadata:
+                os.pwrite(fd, self.header, 0)
+                return
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with open(os.open(METADATA_NAME, flags, 0o600, dir_fd=fd), "wb") as file:
+                file.write(self.header)
+        except OSError as error:
+            raise file_error(error) from error
+
+
+def _layout_of(name: str, resident: ResidentArray) -> _FileLayout:
+    """Returns what the file of an array has beside its values.
+
+    Raises:
+        CallError: UNSUPPORTED_ELEMENT_TYPE.
+    """
+    if is_zarr(name):
+        metadata = metadata_of(resident.type, resident.placement.block_shape)
+        return _FileLayout(metadata.written_bytes, metadata.file, metadata.text)
+    header = header_of(resident.type)
+    return _FileLayout(len(header) + resident.type.nbytes, header)
+
+
+def _source(name: str, file: OpenFile) -> OperandSource:
+    """Returns the array in a file, or in the directory of a Zarr array.
+
+    Raises:
+        CallError: FILE_DAMAGED, UNSUPPORTED_ELEMENT_TYPE, INVALID_SHAPE, FILES_UNAVAILABLE.
+    """
+    if not is_zarr(name):
+        header = read_header(file.fd)
+        location = FileOperand(file, header.offset, header.is_column_major, header.is_big_endian)
+        return OperandSource(header.type, file=location)
+    metadata = read_metadata(file.fd)
     try:
-        os.pwrite(fd, header, 0)
+        check_chunks(file.fd, metadata.chunk_bytes if metadata.is_blosc else None)
     except OSError as error:
         raise file_error(error) from error
+    return OperandSource(metadata.type, file=FileOperand(file, zarr_metadata=metadata.text))
 
 
 def _description(file: StoredFile) -> file_service_pb2.FileDescription:

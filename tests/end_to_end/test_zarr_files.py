@@ -1,0 +1,407 @@
+"""Zarr arrays in the files of the server: saved, loaded, read by zarr and xarray, damaged, replaced and cut off."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end.filing import Filing, filing_server, refused, same, without_files
+from end_to_end.processes import alive, wait_for
+from rows import rows
+
+import shardcall as sc
+from shardcall import P
+from shardcall_core.types.element_types import DTYPES
+from shardcall_core.wire import token_file
+from shardcall_server.frontend.files.array_folder import ArrayFolder
+from shardcall_server.frontend.files.zarr_metadata import WRITTEN_CHUNK_BYTES
+
+pytest.importorskip("tensorstore")
+zarr = pytest.importorskip("zarr")
+codecs = pytest.importorskip("zarr.codecs")
+
+X = np.arange(35.0).reshape(7, 5)
+LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[Filing]:
+    with filing_server(tmp_path_factory.mktemp("arrays")) as served:
+        yield served
+
+
+@pytest.fixture
+def filing(shared) -> Iterator[Filing]:
+    with without_files(shared) as emptied:
+        yield emptied
+
+
+def read(path: Path) -> np.ndarray:
+    return np.asarray(zarr.open_array(path, mode="r")[...])
+
+
+def write(path: Path, x: np.ndarray, **options: object) -> None:
+    """Writes an array by zarr, with all its chunks."""
+    array = zarr.create_array(path, shape=x.shape, dtype=x.dtype, overwrite=True, **options)
+    array[...] = x
+
+
+def tree_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+@rows(
+    ("mesh", "spec", "chunk", "count"),
+    [
+        (LINE, P("x", None), (1, 5), 7),
+        (LINE, P(None, "x"), (7, 1), 5),
+        (GRID, P("x", "y"), (2, 3), 8),
+        (GRID, P(("y", "x"), None), (1, 5), 7),
+        (GRID, P(None, "y"), (7, 3), 2),
+        (GRID, P(None, None), (7, 5), 1),
+        (sc.Mesh(x=1), P(None, None), (7, 5), 1),
+    ],
+)
+def test_every_block_of_a_device_is_a_chunk_that_zarr_reads_and_every_sharding_loads(mesh, spec, chunk, count, filing):
+    saved = filing.client.save(filing.client.put(X, mesh=mesh, spec=spec), "runs/a.zarr")
+    path = filing.folder / "runs/a.zarr"
+    assert (saved.name, saved.nbytes, saved.type) == ("runs/a.zarr", tree_bytes(path), sc.Array((7, 5), "float64"))
+    assert zarr.open_array(path, mode="r").chunks == chunk
+    assert len(filing.files()) == count + 1
+    same(read(path), X)
+    write(filing.folder / "b.zarr", X * 2, chunks=(2, 2))
+    loaded = filing.client.load("b.zarr", mesh=mesh, spec=spec)
+    assert (loaded.mesh.axes, loaded.spec) == (mesh.axes, spec)
+    same(loaded.get(), X * 2)
+    assert float(loaded.sum()) == X.sum() * 2  # padding is zero
+    same(filing.client.load("runs/a.zarr").get(), X)
+    filing.client.remove_file("b.zarr")
+
+
+def test_every_element_type_but_uint4_is_loaded_as_it_was_saved(filing):
+    for dtype in DTYPES.values():
+        x = np.arange(-6, 6).astype(np.int8).astype(dtype).reshape(3, 4)
+        h = filing.client.put(x, mesh=LINE, spec=P("x"))
+        if dtype.name == "uint4":
+            with pytest.raises(sc.ShardcallError, match="uint4, which Zarr files do not have") as caught:
+                filing.client.save(h, "a.zarr")
+            assert caught.value.reason == "UNSUPPORTED_ELEMENT_TYPE"
+            continue
+        filing.client.save(h, "a.zarr")
+        same(filing.client.load("a.zarr", mesh=GRID, spec=P("x", "y")).get(), x)
+        assert filing.client.files()[0].type == sc.Array((3, 4), dtype.name)
+        if dtype.isbuiltin == 1:
+            same(read(filing.folder / "a.zarr"), x)
+
+
+@rows("shape", [(), (1,), (0,), (3, 0, 2), (2, 3, 4, 5), (1, 1), (17,)])
+def test_every_shape_is_loaded_as_it_was_saved(shape, filing):
+    x = np.random.default_rng(1).standard_normal(shape)
+    filing.client.save(filing.client.put(x), "a.zarr")
+    same(read(filing.folder / "a.zarr"), x)
+    same(filing.client.load("a.zarr").get(), x)
+
+
+@rows(
+    "options",
+    [
+        {"chunks": (3, 2)},
+        {"chunks": (7, 5), "compressors": None},
+        {"chunks": (1, 5), "compressors": codecs.GzipCodec(level=3)},
+        {"chunks": (3, 5), "compressors": codecs.ZstdCodec(level=3, checksum=True)},
+        {"chunks": (3, 3), "compressors": codecs.BloscCodec(cname="lz4", typesize=8)},
+        {"chunks": (3, 2), "serializer": codecs.BytesCodec(endian="big")},
+        {"chunks": (3, 2), "filters": [codecs.TransposeCodec(order=(1, 0))]},
+        {"chunks": (2, 2), "shards": (4, 6)},
+        {"chunks": (2, 2), "shards": (4, 6), "compressors": codecs.GzipCodec()},
+        {"chunks": (20, 30)},
+        {"chunks": (3, 2), "chunk_key_encoding": {"name": "v2", "separator": "."}},
+        {"chunks": (3, 2), "chunk_key_encoding": {"name": "default", "separator": "."}},
+        {"chunks": (3, 2), "attributes": {"units": "m", "deep": [[1, {"a": None}]]}, "dimension_names": ("y", "x")},
+    ],
+)
+def test_arrays_of_zarr_are_loaded_with_their_codecs(options, filing):
+    write(filing.folder / "a.zarr", X, **options)
+    same(filing.client.load("a.zarr", mesh=GRID, spec=P("x", "y")).get(), X)
+    (file,) = filing.client.files()
+    assert (file.nbytes, file.type) == (tree_bytes(filing.folder / "a.zarr"), sc.Array((7, 5), "float64"))
+
+
+@rows(
+    ("dtype", "fill"), [("float32", np.nan), ("float64", -np.inf), ("int16", -7), ("bool", True), ("complex64", 2 - 1j)]
+)
+def test_a_chunk_that_is_missing_has_the_fill_value(dtype, fill, filing):
+    array = zarr.create_array(
+        filing.folder / "a.zarr", shape=(7, 5), chunks=(2, 5), dtype=dtype, fill_value=fill, overwrite=True
+    )
+    array[2:4] = 1
+    same(filing.client.load("a.zarr", mesh=LINE, spec=P("x")).get(), read(filing.folder / "a.zarr"))
+
+
+def test_xarray_opens_what_was_saved_and_what_it_wrote_is_loaded(filing):
+    xarray = pytest.importorskip("xarray")
+    filing.client.save(filing.client.put(X, mesh=LINE, spec=P("x")), "runs/u.zarr")
+    zarr.open_group(filing.folder / "runs", mode="a")
+    with xarray.open_zarr(filing.folder / "runs", consolidated=False) as dataset:
+        same(dataset["u.zarr"].to_numpy(), X)
+    written = xarray.Dataset({"v.zarr": (("y", "x"), X * 2)})
+    written.to_zarr(filing.folder / "more", zarr_format=3, consolidated=False)
+    same(filing.client.load("more/v.zarr", mesh=LINE, spec=P(None, "x")).get(), X * 2)
+
+
+def test_views_and_pending_arrays_replace_what_has_the_name(filing):
+    client = filing.client
+    h = client.put(X, mesh=LINE, spec=P("x"))
+    for i in range(3):
+        client.save(h[2:, 1] * i + 1, "a.zarr")
+        same(read(filing.folder / "a.zarr"), X[2:, 1] * i + 1)
+        assert os.listdir(filing.folder) == ["a.zarr"]
+    (filing.folder / "b.zarr").write_bytes(b"a file")
+    client.save(h, "b.zarr")
+    same(client.load("b.zarr").get(), X)
+
+
+def test_directories_are_listed_as_files_and_removed(filing):
+    client, h = filing.client, filing.client.put(X)
+    for name in ("b.zarr", "runs/1/a.zarr", "a.npy"):
+        client.save(h, name)
+    assert [file.name for file in client.files()] == ["a.npy", "b.zarr", "runs/1/a.zarr"]
+    assert "float64[7,5]" in str(client.files("runs/"))
+    assert client.remove_file("runs/1/a.zarr")
+    assert not client.remove_file("runs/1/a.zarr")
+    assert sorted(os.listdir(filing.folder)) == ["a.npy", "b.zarr"]
+    assert refused(lambda: client.load("runs/1/a.zarr")) == "FILE_NOT_FOUND"
+
+
+@rows("name", [".zarr", "a.zarr/b.npy", "a.zarr/c/0/0", "a.npy/b.zarr", "a.zarr/", "../a.zarr", "a.zarr/zarr.json"])
+def test_names_that_lead_elsewhere_are_refused(name, filing):
+    client = filing.client
+    for call in (lambda: client.save(client.put(X), name), lambda: client.load(name), lambda: client.remove_file(name)):
+        assert refused(call) == "INVALID_PARAMETER"
+    assert filing.files() == []
+
+
+def test_links_are_not_followed(filing, tmp_path):
+    client, outside = filing.client, tmp_path / "outside"
+    write(outside / "a.zarr", X)
+    (filing.folder / "link").symlink_to(outside)
+    (filing.folder / "a.zarr").symlink_to(outside / "a.zarr")
+    for name in ("link/a.zarr", "a.zarr"):
+        assert refused(lambda name=name: client.load(name)) == "FILE_NOT_FOUND"
+        assert not client.remove_file(name)
+    assert client.files() == []
+    client.save(client.put(X * 2), "a.zarr")  # replaces the link
+    assert not (filing.folder / "a.zarr").is_symlink()
+    same(read(outside / "a.zarr"), X)
+    same(read(filing.folder / "a.zarr"), X * 2)
+    for inside in ("zarr.json", "c/0/0", "c/0", "c"):
+        write(filing.folder / "b.zarr", X, chunks=(7, 5))
+        path = filing.folder / "b.zarr" / inside
+        path.rename(tmp_path / "moved")
+        path.symlink_to(tmp_path / "moved")
+        assert refused(lambda: client.load("b.zarr")) in ("FILE_DAMAGED", "INVALID_PARAMETER")
+        path.unlink()
+        (tmp_path / "moved").rename(path)
+
+
+def test_the_limits_of_a_principal_count_all_files_of_a_directory(filing):
+    client, h = filing.client, filing.client.put(X, mesh=LINE, spec=P("x"))
+    for i in range(6):
+        client.save(h, f"runs/{i}.zarr")
+    with pytest.raises(sc.ResourceExhaustedError, match="has 6 files, and may have no more"):
+        client.save(h, "other/a.zarr")
+    large = client.put(np.zeros((64 << 20) // 8))
+    assert refused(lambda: client.save(large, "runs/0.zarr")) == "FILE_LIMIT"
+    client.remove_file("runs/0.zarr")
+    half = client.put(np.zeros((31 << 20) // 8))
+    client.save(half, "other/a.zarr")
+    client.remove_file("runs/1.zarr")
+    assert refused(lambda: client.save(client.put(np.zeros((40 << 20) // 8)), "b.zarr")) == "FILE_LIMIT"
+
+
+def change(path: Path, changes: dict[str, object]) -> None:
+    node = json.loads((path / "zarr.json").read_text()) | changes
+    (path / "zarr.json").write_text(json.dumps({key: value for key, value in node.items() if value is not ...}))
+
+
+@rows(
+    ("changes", "reason"),
+    [
+        ({"zarr_format": 2}, "FILE_DAMAGED"),
+        ({"node_type": "group"}, "FILE_DAMAGED"),
+        ({"shape": [7]}, "FILE_DAMAGED"),
+        ({"shape": [10**18, 10**18]}, "INVALID_SHAPE"),
+        ({"shape": [10**9, 10**5]}, "FILE_DAMAGED"),
+        ({"codecs": [{"name": "lz77"}]}, "FILE_DAMAGED"),
+        ({"codecs": [{"name": "bytes", "configuration": {"endian": "middle"}}]}, "FILE_DAMAGED"),
+        ({"fill_value": [1.0, 2.0]}, "FILE_DAMAGED"),
+        ({"storage_transformers": [{"name": "http"}]}, "FILE_DAMAGED"),
+        ({"data_type": "string"}, "UNSUPPORTED_ELEMENT_TYPE"),
+        ({"data_type": "uint4"}, "UNSUPPORTED_ELEMENT_TYPE"),
+        ({"data_type": "float32"}, "FILE_DAMAGED"),
+        ({"data_type": "bool", "fill_value": False}, "FILE_DAMAGED"),
+    ],
+)
+def test_damaged_and_foreign_metadata_are_refused(changes, reason, filing):
+    pids, path = filing.running.worker_pids(), filing.folder / "a.zarr"
+    write(path, X, chunks=(7, 5), compressors=None)
+    change(path, changes)
+    assert refused(lambda: filing.client.load("a.zarr")) == reason
+    assert [file.name for file in filing.client.files()] == ["a.zarr"]
+    filing.client.save(filing.client.put(X), "a.zarr")
+    same(filing.client.load("a.zarr").get(), X)
+    assert filing.running.worker_pids() == pids
+
+
+def test_an_array_that_does_not_fit_is_refused_by_the_limits_of_arrays(filing):
+    path = filing.folder / "a.zarr"
+    write(path, X, chunks=(7, 5))
+    change(
+        path,
+        {
+            "shape": [1 << 20, 1 << 23],
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [1 << 10, 1 << 13]}},
+        },
+    )
+    assert refused(lambda: filing.client.load("a.zarr")) in ("RESIDENT_LIMIT", "QUOTA_EXCEEDED", "OUT_OF_DEVICE_MEMORY")
+
+
+@rows("size", [0, 1, 100, 279])
+def test_a_chunk_that_was_cut_off_is_refused(size, filing):
+    for compressors in (None, codecs.ZstdCodec(), codecs.GzipCodec(), codecs.BloscCodec(typesize=8)):
+        write(filing.folder / "a.zarr", np.random.default_rng(1).random((7, 5)), chunks=(7, 5), compressors=compressors)
+        chunk = filing.folder / "a.zarr/c/0/0"
+        chunk.write_bytes(chunk.read_bytes()[: min(size, chunk.stat().st_size - 1)])
+        assert refused(lambda: filing.client.load("a.zarr")) == "FILE_DAMAGED"
+
+
+def peak_bytes(pid: int, work: Callable[[], object]) -> int:
+    """Returns the memory that a process takes at most during a call beyond what it has."""
+
+    def status(field: str) -> int:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
+
+    before = status("VmRSS")
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    work()
+    return status("VmHWM") - before
+
+
+def test_chunks_that_announce_much_take_no_memory(filing):
+    numcodecs = pytest.importorskip("numcodecs")
+    (worker,) = filing.running.worker_pids()
+    path, zeros = filing.folder / "a.zarr", bytes(300 << 20)
+    bombs = [
+        (codecs.GzipCodec(), gzip.compress(zeros, 1)),
+        (codecs.ZstdCodec(), numcodecs.Zstd(1).encode(zeros)),
+        (codecs.BloscCodec(typesize=8), numcodecs.Blosc().encode(zeros)),
+    ]
+
+    def load() -> None:
+        assert refused(lambda: filing.client.load("a.zarr")) == "FILE_DAMAGED"
+
+    filing.client.save(filing.client.put(X), "b.zarr")
+    for codec, bomb in bombs:
+        write(path, X, chunks=(7, 5), compressors=codec)
+        (path / "c/0/0").write_bytes(bomb)
+        assert peak_bytes(worker, load) < 100 << 20
+
+
+def test_a_full_disk_leaves_the_array_before(filing):
+    """A limit of the worker's files stands for the disk, whose end a write reaches in the same way."""
+    client = filing.client
+    client.save(client.put(X), "a.zarr")
+    (worker,) = filing.running.worker_pids()
+    before = resource.prlimit(worker, resource.RLIMIT_FSIZE)
+    resource.prlimit(worker, resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        with pytest.raises(sc.ResourceExhaustedError, match="takes no more") as caught:
+            client.save(client.put(np.zeros(10_000), mesh=sc.Mesh(x=1), spec=P(None)), "a.zarr")
+    finally:
+        resource.prlimit(worker, resource.RLIMIT_FSIZE, before)
+    assert caught.value.reason == "FILE_LIMIT"
+    assert os.listdir(filing.folder) == ["a.zarr"]
+    same(client.load("a.zarr").get(), X)
+
+
+def test_a_save_whose_caller_leaves_changes_nothing(filing):
+    client = filing.client
+    client.save(client.put(X), "a.zarr")
+    h = client.put(X * 2)
+    (worker,) = filing.running.worker_pids()
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        with pytest.raises(sc.DeadlineExceededError):
+            client.save(h, "a.zarr", timeout=0.2)
+        wait_for(lambda: os.listdir(filing.folder) == ["a.zarr"])
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    same(client.load("a.zarr").get(), X)
+    assert os.listdir(filing.folder) == ["a.zarr"]
+
+
+def test_a_server_killed_during_a_save_leaves_the_array_before(tmp_path, server_factory):
+    folder = tmp_path / token_file.user_name()
+    running = server_factory("--array-dir", str(tmp_path))
+    (worker,) = running.worker_pids()
+    with sc.connect(running.address) as client, ThreadPoolExecutor(1) as thread:
+        client.save(client.put(X), "runs/a.zarr")
+        h = client.put(X * 2)
+        os.kill(worker, signal.SIGSTOP)
+        saving = thread.submit(client.save, h, "runs/a.zarr", timeout=60)
+        wait_for(lambda: len(os.listdir(folder / "runs")) == 2)
+        running.process.kill()
+        with pytest.raises(sc.ShardcallError):
+            saving.result(120)
+    with suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: not alive(worker))
+    assert len(os.listdir(folder / "runs")) == 2
+    ArrayFolder(str(tmp_path), 1 << 20, 10).close()  # as the next server does
+    assert os.listdir(folder / "runs") == ["a.zarr"]
+    same(read(folder / "runs/a.zarr"), X)
+
+
+def test_an_array_that_is_replaced_while_it_is_loaded_is_the_one_or_the_other(filing):
+    client, ended = filing.client, threading.Event()
+    handles = [client.put(np.full((256, 64), float(i)), mesh=LINE, spec=P("x")) for i in (1, 2)]
+    client.save(handles[0], "a.zarr")
+
+    def replace() -> None:
+        while not ended.is_set():
+            for h in handles:
+                client.save(h, "a.zarr")
+
+    with ThreadPoolExecutor(1) as thread:
+        replacing = thread.submit(replace)
+        try:
+            values = {tuple(np.unique(client.load("a.zarr").get())) for _ in range(40)}
+        finally:
+            ended.set()
+        replacing.result()
+    assert values <= {(1.0,), (2.0,)}
+
+
+@rows("shape", [(2, 2_200_001), (2_200_001, 2), (2, 2, 1_100_001)])
+def test_large_arrays_are_saved_in_chunks_of_limited_size(shape, filing):
+    x = np.random.default_rng(1).integers(0, 100, shape, np.int8).astype(np.float32)
+    filing.client.save(filing.client.put(x, mesh=GRID, spec=P("x", "y")), "a.zarr")
+    same(filing.client.load("a.zarr", mesh=GRID, spec=P(None, "x")).get(), x)
+    filing.client.save(filing.client.put(x, mesh=sc.Mesh(x=1), spec=P()), "a.zarr")  # one block of 17.6 MB
+    chunks = zarr.open_array(filing.folder / "a.zarr", mode="r").chunks
+    assert WRITTEN_CHUNK_BYTES / 2 < np.prod(chunks) * 4 <= WRITTEN_CHUNK_BYTES
+    same(read(filing.folder / "a.zarr"), x)
+    write(filing.folder / "b.zarr", x, chunks=tuple(min(size, 300_000) for size in shape))
+    same(filing.client.load("b.zarr", mesh=GRID, spec=P("y")).get(), x)
+    filing.client.remove_file("b.zarr")
