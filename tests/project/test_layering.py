@@ -276,6 +276,7 @@ FOLDERS = {
         "hosts": {"access", "files", "memory", "observability", "rpc", "workers"},
         "dispatch": {"memory", "programs", "rpc", "workers"},
         "services": {"access", "dispatch", "files", "memory", "observability", "rpc", "workers"},
+        "web": {"access", "memory", "observability", "programs", "rpc"},
     },
 }
 """The folders of a package, each with those of the package that it imports."""

@@ -7,8 +7,10 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from dataclasses import dataclass
+from http.client import HTTPConnection
 from urllib.request import urlopen
 
 import pytest
@@ -68,17 +70,28 @@ def page(state):
         yield server.address
 
 
+@dataclass
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+def response_to(address: str, path: str, method: str = "GET", body: object = None, **headers: str) -> Answer:
+    """Returns an answer, of a stream of events without its text."""
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    with closing(HTTPConnection(address, timeout=30)) as connection:
+        connection.request(method, path, data, names)
+        with connection.getresponse() as response:
+            is_stream = response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            return Answer(response.status, response.headers, "" if is_stream else response.read().decode())
+
+
 def request(address: str, path: str, method: str = "GET", body: object = None, **headers: str) -> tuple[int, str]:
     """Returns the status and the text of an answer."""
-    response = response_to(address, path, method, body, **headers)
-    return response.status, response.read().decode()
-
-
-def response_to(address: str, path: str, method: str = "GET", body: object = None, **headers: str) -> HTTPResponse:
-    connection = HTTPConnection(address, timeout=30)
-    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection.request(method, path, data, {name.replace("_", "-"): value for name, value in headers.items()})
-    return connection.getresponse()
+    answer = response_to(address, path, method, body, **headers)
+    return answer.status, answer.text
 
 
 def cookie_of(address: str, **body: str) -> str:
@@ -97,6 +110,17 @@ def watching(address: str, **headers: str):
             yield response
 
 
+def read_all(connection: socket.socket) -> int:
+    """Returns the number of bytes until the other end has closed."""
+    count = 0
+    try:
+        while data := connection.recv(1 << 20):
+            count += len(data)
+    except ConnectionResetError:
+        pass
+    return count
+
+
 def test_silent_connections_do_not_block_requests():
     registry = CollectorRegistry()
     Counter("asked", "Questions.", registry=registry)
@@ -110,9 +134,7 @@ def test_silent_connections_do_not_block_requests():
         ]
         with urlopen(f"http://{server.address}/metrics", timeout=30) as answer:
             assert b"asked_total" in answer.read()
-        for one in silent[: _CONNECTIONS - 15]:  # hung up on
-            with pytest.raises(ConnectionResetError):
-                one.recv(1)
+        assert [read_all(one) for one in silent[: _CONNECTIONS - 15]] == [0] * (_CONNECTIONS - 15)  # hung up on
     with closing(HttpServer("127.0.0.1", 0, site(registry=registry))) as server:
         for _ in range(_CONNECTIONS):  # a slot is free again with its connection
             with urlopen(f"http://{server.address}/metrics", timeout=30) as answer:
@@ -124,8 +146,7 @@ def test_a_request_that_does_not_come_to_an_end_is_ended():
         host, _, port = server.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as slow:
             slow.sendall(b"GET /metrics HT")
-            with pytest.raises(ConnectionResetError):
-                slow.recv(1)
+            assert read_all(slow) == 0
 
 
 @rows(
@@ -147,7 +168,7 @@ def test_garbage_is_refused_and_harms_nothing(page, sent):
             answer = garbage.recv(4096)
         except ConnectionError:  # it was closed while more came
             answer = b""
-        assert answer[:12] in (b"", b"HTTP/1.1 400")
+        assert answer[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 404")
     assert request(page, "/healthz") == (200, "ok\n")
 
 
@@ -178,11 +199,10 @@ def test_the_page_is_for_names_of_this_machine_only(listens, state):
         address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
         for path in ("/", "/events", "/page.js"):
             assert request(address, path, Host="rebound.example.org")[0] == 421
-        assert request(address, "/", Host=f"localhost:{address}", Authorization=f"Bearer {ADMIN}")[0] == 421
         assert request(address, "/", Host="localhost:9470", Authorization=f"Bearer {ADMIN}")[0] == 200
 
 
-def test_readiness_has_the_reason_and_health_does_not_depend_on_it(page, state):
+def test_ready_has_the_reason_and_health_does_not_depend_on_it(page, state):
     assert request(page, "/readyz") == (200, "ready\n")
     state.reason = "the mesh starts again"
     assert request(page, "/readyz") == (503, "not ready: the mesh starts again\n")
@@ -293,7 +313,9 @@ def test_the_files_of_the_page_ask_no_other_host_and_set_no_html(page):
     files["sign in"] = request(page, "/")[1]
     for text in files.values():
         assert "//" not in text.replace("// ", "").replace("http://www.w3.org/2000/svg", "")
-        assert not [name for name in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(") if name in text]
+        assert not [
+            name for name in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(") if name in text
+        ]
         assert not [name for name in (" on", " style=") if f"{name}click" in text or " style=" in text]
 
 
@@ -353,13 +375,7 @@ def test_a_viewer_that_does_not_read_is_dropped_and_others_are_not(page, state):
         with watching(page, Authorization=f"Bearer {ADMIN}") as events:
             for _ in range(60):
                 assert events.readline()
-
-        def read_all() -> None:
-            while slow.recv(1 << 20):
-                pass
-
-        with pytest.raises(ConnectionResetError):
-            read_all()
+        assert read_all(slow) > 0
 
 
 def test_an_error_of_the_snapshot_ends_the_stream_and_nothing_else(page, state, monkeypatch):

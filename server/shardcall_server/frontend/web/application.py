@@ -27,8 +27,8 @@ from shardcall_server.frontend.web.page_access import SESSION_S
 from shardcall_server.frontend.web.site import LivePage, Site
 from shardcall_server.frontend.web.viewers import Viewers
 
-METRICS, HEALTH, READINESS = "/metrics", "/healthz", "/readyz"
-_OPEN = frozenset({METRICS, HEALTH, READINESS})
+METRICS, HEALTH, READY = "/metrics", "/healthz", "/readyz"
+_OPEN = frozenset({METRICS, HEALTH, READY})
 _STATIC = {"/page.css": "text/css", "/page.js": "text/javascript", "/icon.svg": "image/svg+xml"}
 _MAX_BODY_BYTES = 4096
 _EVENTS = "text/event-stream"
@@ -66,7 +66,7 @@ class Application:
         routes = [
             Route(METRICS, partial(_metrics, site, pool)),
             Route(HEALTH, _health),
-            Route(READINESS, partial(_readiness, site)),
+            Route(READY, partial(_ready, site)),
         ]
         if site.page is not None:
             routes += _PageRoutes(site.page, port, pool, connections).routes
@@ -180,7 +180,7 @@ async def _health(_: Request) -> Response:
     return PlainTextResponse("ok\n")
 
 
-async def _readiness(site: Site, _: Request) -> Response:
+async def _ready(site: Site, _: Request) -> Response:
     if reason := site.not_ready_reason():
         return PlainTextResponse(f"not ready: {reason}\n", HTTPStatus.SERVICE_UNAVAILABLE)
     return PlainTextResponse("ready\n")

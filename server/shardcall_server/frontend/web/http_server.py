@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -66,8 +65,8 @@ class HttpServer:
         self._listener.close()
 
     def _serve(self) -> None:
-        with contextlib.closing(asyncio.new_event_loop()) as loop, ThreadPoolExecutor(2, "metrics") as pool:
-            loop.run_until_complete(self._run(pool))
+        with ThreadPoolExecutor(2, "metrics") as pool:
+            asyncio.run(self._run(pool))
 
     async def _run(self, pool: ThreadPoolExecutor) -> None:
         # Importing both takes 0.2 s.

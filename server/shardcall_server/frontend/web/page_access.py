@@ -21,7 +21,7 @@ _SCHEME = "bearer"
 
 @dataclass(frozen=True)
 class _Session:
-    """What a browser's cookie stands for.
+    """A session of a browser that has a cookie.
 
     Attributes:
         expires_at: its end, by the clock.
