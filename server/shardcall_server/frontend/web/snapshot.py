@@ -145,12 +145,11 @@ def _array(resident: ResidentArray) -> Json:
 
 
 def _blocks(resident: ResidentArray) -> Json:
-    """Returns the blocks along the first axis and along all others, and the devices that hold each, row by row."""
+    """Returns the number of blocks along each axis, and the devices that hold each block, in row-major order."""
     mesh = meshes.from_proto(resident.mesh)
     grid = block_grid(resident.type.shape, specs.from_proto(resident.placement.spec), mesh)
-    rows = grid.counts[0] if grid.counts else 1
     holders = [grid.holders[block] for block in sorted(grid.holders)]
-    return {"rows": rows, "count": len(holders), "blocks": [list(devices) for devices in holders[:_MAX_BLOCKS]]}
+    return {"counts": list(grid.counts), "blocks": [list(devices) for devices in holders[:_MAX_BLOCKS]]}
 
 
 def _host(host: server_info_service_pb2.HostState) -> Json:

@@ -159,16 +159,18 @@ function drawCalls(calls) {
 
 function blocks(array) {
   const grid = make("span", "blocks");
-  const columns = Math.min(32, Math.max(1, Math.ceil(array.count / array.rows)));
-  grid.style.gridTemplateColumns = `repeat(${columns}, auto)`;
+  const all = array.counts.reduce((product, n) => product * n, 1);
+  const across = all / (array.counts[0] || 1);
+  // Many blocks along the first axis alone would be a tall column: they are drawn as lines.
+  grid.style.gridTemplateColumns = `repeat(${across > 1 || all <= 4 ? Math.min(32, across) : Math.min(16, all)}, auto)`;
   grid.append(...array.blocks.map((devices) => {
     const block = make("i", "", devices.length > 2 ? `${devices[0]}…` : devices.join(","));
     block.style.background = hue(devices[0]);
     block.title = `device ${devices.join(", ")}`;
     return block;
   }));
-  if (array.blocks.length < array.count) grid.append(make("span", "faint", `of ${count(array.count)}`));
-  return grid;
+  const shape = make("span", "faint", ` ${array.counts.join(" × ") || "1"}`);
+  return make("td", "", null, grid, shape);
 }
 
 function drawArrays(now) {
