@@ -23,6 +23,8 @@ _MAX_COUNTED = 1024  # arrays whose bytes are counted by device
 _MAX_ARRAYS = 24
 _MAX_BLOCKS = 64
 _MAX_ROWS = 24
+_MAX_KERNELS = 64
+_MAX_WAITING = 64
 _MAX_DEVICES = 256
 _MAX_PHASES = 32
 
@@ -44,7 +46,8 @@ class SnapshotSources:
         max_resident_bytes: returns the limit of resident arrays.
         programs: returns the programs used last, at most as many as asked for.
         streams: returns the open call streams of each client, and their unanswered calls.
-        waiting: returns the calls that wait for the mesh, their positions and when they began to wait.
+        waiting: returns calls that wait for the mesh, at most as many as asked for, their positions and when they began
+            to wait.
         recent: the last calls and errors.
     """
 
@@ -58,7 +61,7 @@ class SnapshotSources:
     max_resident_bytes: Callable[[], int]
     programs: Callable[[int], Sequence[CachedProgram]]
     streams: Callable[[], Mapping[str, tuple[int, int]]]
-    waiting: Callable[[], Sequence[tuple[ServerCall, int, float]]]
+    waiting: Callable[[int], Sequence[tuple[ServerCall, int, float]]]
     recent: RecentCalls
 
 
@@ -78,10 +81,11 @@ def snapshot(sources: SnapshotSources) -> Json:
             "leases": usage.leases,
             "arrays": usage.arrays,
         },
-        "principals": [_principal(item) for item in usage.by_principal][:_MAX_ROWS],
-        "kernels": [_total(item) for item in usage.kernels][:_MAX_ROWS],
+        "principals": [_principal(item) for item in _busiest(usage)],
+        "ended_calls": sum(item.ended_calls for item in usage.by_principal),
+        "kernels": [_total(item) for item in sorted(usage.kernels, key=lambda item: -item.calls)[:_MAX_KERNELS]],
         "arrays": [_array(item) for item in _largest(arrays)],
-        "queue": _queue(usage, sources.waiting()),
+        "queue": _queue(usage, sources.waiting(_MAX_WAITING)),
         "streams": [
             {"client": name, "streams": streams, "unanswered": unanswered}
             for name, (streams, unanswered) in itertools.islice(sources.streams().items(), _MAX_ROWS)
@@ -163,6 +167,11 @@ def _host(host: server_info_service_pb2.HostState) -> Json:
         "sent_bytes": host.sent_bytes,
         "received_bytes": host.received_bytes,
     }
+
+
+def _busiest(usage: server_info_service_pb2.GetUsageResponse) -> list[server_info_service_pb2.PrincipalUsage]:
+    """Returns the principals with the largest arrays or, of those with none, most calls."""
+    return sorted(usage.by_principal, key=lambda item: (-item.array_bytes, -item.ended_calls))[:_MAX_ROWS]
 
 
 def _principal(item: server_info_service_pb2.PrincipalUsage) -> Json:

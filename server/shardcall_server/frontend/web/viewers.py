@@ -53,6 +53,8 @@ class Viewers:
             is_allowed: returns whether the viewer may still see them.
             drop: called if the viewer reads too slowly.
         """
+        if self.are_full:  # others may have come since it was asked
+            return
         viewer = _Viewer(drop)
         self._viewers.add(viewer)
         if self._task is None or self._task.done():

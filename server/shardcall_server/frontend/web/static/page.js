@@ -72,13 +72,12 @@ function rates(now) {
   const seconds = now.time - last.time;
   if (seconds <= 0) return null;
   const before = new Map(last.kernels.map((kernel) => [kernel.name, kernel]));
-  const ended = (of) => of.principals.reduce((sum, item) => sum + item.ended, 0);
   const kernels = new Map(now.kernels.map((kernel) => {
     const earlier = before.get(kernel.name) || { calls: 0, failed: 0, execute_s: 0, bytes: 0 };
     const grown = (name) => Math.max(0, kernel[name] - earlier[name]) / seconds;
     return [kernel.name, { calls: grown("calls"), failed: grown("failed"), busy: grown("execute_s"), bytes: grown("bytes") }];
   }));
-  return { kernels, calls: Math.max(0, ended(now) - ended(last)) / seconds };
+  return { kernels, calls: Math.max(0, now.ended_calls - last.ended_calls) / seconds };
 }
 
 function drawState(now, speed) {
@@ -197,7 +196,7 @@ function drawWork(now) {
 
 function drawKernels(now, speed) {
   const of = (kernel) => (speed && speed.kernels.get(kernel.name)) || { calls: 0, failed: 0, busy: 0, bytes: 0 };
-  const sorted = [...now.kernels].sort((one, other) => of(other).calls - of(one).calls || other.calls - one.calls);
+  const sorted = [...now.kernels].sort((one, other) => of(other).calls - of(one).calls || other.calls - one.calls).slice(0, 16);
   const rows = sorted.map((kernel) => {
     const grown = of(kernel);
     return [kernel.name, number(rate(grown.calls)), number(`${Math.round(100 * grown.busy)} %`), number(`${size(grown.bytes)}/s`),
