@@ -16,6 +16,8 @@ from urllib.request import urlopen
 import pytest
 from end_to_end.processes import wait_for
 from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 from rows import rows
 
 from shardcall_core.wire import token_file
@@ -139,6 +141,33 @@ def test_silent_connections_do_not_block_requests():
         for _ in range(_CONNECTIONS):  # a slot is free again with its connection
             with urlopen(f"http://{server.address}/metrics", timeout=30) as answer:
                 assert b"asked_total" in answer.read()
+
+
+def test_requests_for_metrics_while_some_are_collected_share_the_next():
+    registry, collections, may_end = CollectorRegistry(), [], threading.Event()
+
+    class Slow(Collector):
+        def collect(self):
+            collections.append(len(collections))
+            may_end.wait(60)
+            return [GaugeMetricFamily("asked", "Times.", value=len(collections))]
+
+        def describe(self):
+            return []
+
+    registry.register(Slow())
+    with closing(HttpServer("127.0.0.1", 0, site(registry=registry))) as server, ExitStack() as stack:
+        host, _, port = server.address.rpartition(":")
+        asking = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(10)]
+        for one in asking:
+            one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        wait_for(lambda: bool(collections))
+        assert request(server.address, "/healthz") == (200, "ok\n")  # the requests before it were read
+        may_end.set()
+        for one in asking:
+            with one.makefile("rb") as answer:
+                assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+    assert len(collections) <= 2
 
 
 def test_a_request_that_does_not_come_to_an_end_is_ended():

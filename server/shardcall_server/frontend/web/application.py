@@ -13,7 +13,7 @@ from importlib.resources import files
 from urllib.parse import urlsplit
 
 import structlog
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -64,7 +64,7 @@ class Application:
         self._is_loopback = is_loopback(host)
         self._names = {host.lower(), "localhost"} | (set() if self._is_loopback else {socket.gethostname().lower()})
         routes = [
-            Route(METRICS, partial(_metrics, site, pool)),
+            Route(METRICS, _Metrics(site.registry, pool).answer),
             Route(HEALTH, _health),
             Route(READY, partial(_ready, site)),
         ]
@@ -84,12 +84,12 @@ class Application:
         except (ClientDisconnect, OSError):
             pass
         except Exception:  # uvicorn would answer, too, and write a log of its own
-            structlog.get_logger().exception("an HTTP request failed unexpectedly", path=request.url.path)
+            structlog.get_logger().exception("an HTTP request failed unexpectedly", path=scope["path"])
             raise
 
     def _is_host_allowed(self, request: Request) -> bool:
         host = request.headers.get("host")
-        if host is None or (request.url.path in _OPEN and not self._is_loopback):  # browsers always send it
+        if host is None or (request.scope["path"] in _OPEN and not self._is_loopback):  # browsers always send it
             return True
         name = ""
         try:
@@ -98,6 +98,28 @@ class Application:
         except ValueError:
             return name in self._names
         return True
+
+
+class _Metrics:
+    """The route of the metrics: those who ask while a text is made share the next one."""
+
+    def __init__(self, registry: CollectorRegistry, pool: Executor) -> None:
+        self._registry = registry
+        self._pool = pool
+        self._making = asyncio.Lock()
+        self._next: asyncio.Task[bytes] | None = None
+
+    async def answer(self, _: Request) -> Response:
+        """Returns the metrics."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._make())
+        body = await asyncio.shield(self._next)
+        return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _make(self) -> bytes:
+        async with self._making:
+            self._next = None  # whoever asks from now on must see what happens from now on
+            return await asyncio.get_running_loop().run_in_executor(self._pool, generate_latest, self._registry)
 
 
 class _PageRoutes:
@@ -125,7 +147,8 @@ class _PageRoutes:
         return Response(self._files[name], status, _HEADERS, "text/html")
 
     async def _asset(self, request: Request) -> Response:
-        return Response(self._static[request.url.path], HTTPStatus.OK, _HEADERS, _STATIC[request.url.path])
+        path = request.scope["path"]
+        return Response(self._static[path], HTTPStatus.OK, _HEADERS, _STATIC[path])
 
     async def _open_session(self, request: Request) -> Response:
         """Exchanges the key of the link, or an admin token, for a cookie."""
@@ -169,11 +192,6 @@ class _PageRoutes:
 _SIGN_IN = "Open the link that the server printed, or sign in with the admin token (shardcall token show --admin)."
 _NO_KEY = "This link was used, or is of another start of the server; sign in with the admin token."
 _NO_ADMIN = "This is no token with the scope admin; shardcall token show --admin prints it."
-
-
-async def _metrics(site: Site, pool: Executor, _: Request) -> Response:
-    body = await asyncio.get_running_loop().run_in_executor(pool, generate_latest, site.registry)
-    return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 async def _health(_: Request) -> Response:
