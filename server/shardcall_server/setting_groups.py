@@ -294,9 +294,17 @@ class ObservabilitySettings(BaseModel):
         None,
         ge=0,
         le=65535,
-        description="Port of the metrics for Prometheus, such as 9470; 0 selects a free one; unset disables them.",
+        description="Port of the metrics for Prometheus, the probes and the live page, such as 9470; 0 selects a free "
+        "one; unset disables them.",
     )
-    metrics_host: str = Field("127.0.0.1", description="Address of the metrics, which need no token.")
+    metrics_host: str = Field("127.0.0.1", description="Address of the metrics and the probes, which need no token.")
+    live_page: bool = Field(
+        False,
+        description="Serve a page for browsers at metrics_port that shows what all clients do; see docs/live_page.md.",
+    )
+    max_page_viewers: int = Field(
+        8, ge=1, le=64, description="Maximum number of browsers that watch the live page at a time."
+    )
     otel_endpoint: str = Field(
         "",
         description="OTLP/HTTP collector of spans, such as http://localhost:4318; empty uses "

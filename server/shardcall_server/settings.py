@@ -15,6 +15,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from shardcall_core.access.addresses import is_loopback
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_file import is_token
 from shardcall_core.wire.variables import is_service_link
@@ -91,6 +92,18 @@ class Settings(
             raise ValueError(f"setting {present} is set without {missing}; set both, or neither to disable TLS")
         if self.tls_client_ca and not self.tls_cert:
             raise ValueError("setting tls_client_ca requires TLS; set tls_cert and tls_key too")
+        return self
+
+    @model_validator(mode="after")
+    def _check_live_page(self) -> Self:
+        if self.live_page and self.metrics_port is None:
+            raise ValueError("setting live_page needs a port; set metrics_port too, such as to 9470")
+        if self.live_page and not (is_loopback(self.metrics_host) or self.insecure_allow_remote):
+            raise ValueError(
+                f"setting live_page sends what all clients do by plain HTTP, and metrics_host is {self.metrics_host!r},"
+                " which other machines may reach; use localhost with ssh -L, or add insecure_allow_remote on a network "
+                "that you trust"
+            )
         return self
 
     @model_validator(mode="after")

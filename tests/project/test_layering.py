@@ -190,6 +190,11 @@ def test_importing_the_complete_front_end_loads_no_jax(run_python: Callable[[str
     assert not {top(name) for name in loaded} & JAX
 
 
+def test_the_front_end_loads_no_http_server_before_its_port_is_used(run_python: Callable[[str], str]) -> None:
+    loaded = run_python("import sys, shardcall_server.frontend.serving; print(*sys.modules)").split()
+    assert not {top(name) for name in loaded} & {"starlette", "uvicorn", "anyio"}
+
+
 def test_one_module_decides_which_files_are_private() -> None:
     rules = re.compile(r"\.st_uid\b|\bS_IMODE\b|\b0o0(22|77)\b|\bmkdtemp\b|\bmkstemp\b")
     deciding = {module for module, file in MODULES.items() if rules.search(file.read_text())}
@@ -276,6 +281,7 @@ FOLDERS = {
         "hosts": {"access", "files", "memory", "observability", "rpc", "workers"},
         "dispatch": {"files", "memory", "programs", "rpc", "workers"},
         "services": {"access", "dispatch", "files", "memory", "observability", "rpc", "workers"},
+        "web": {"access", "memory", "observability", "programs", "rpc"},
     },
 }
 """The folders of a package, each with those of the package that it imports."""

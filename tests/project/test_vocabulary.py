@@ -114,6 +114,7 @@ EXCEPTIONS = {
     r"^repeats$": "the parameter of numpy.repeat",
     r"own_kernel": "a kernel of another package; examples/own_kernel is one",
     r"^(device_)?kind$": "parameters of numpy.argsort and numpy.isdtype; jax.Device.device_kind",
+    r"^connection_made$": "asyncio's name",
     r"^choices$": "the parameter of numpy.choose",
     r"^apply_over_axes$": "NumPy's name",
     r"(?i)(^|_)functions$": "mathematical functions; the table of functions",

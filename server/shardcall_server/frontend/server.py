@@ -11,6 +11,7 @@ from functools import partial
 from typing import cast
 
 import grpc
+import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from shardcall.v1 import (
@@ -42,7 +43,7 @@ from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.checkpoints import Checkpoints
-from shardcall_server.frontend.dispatch.execution import Execution
+from shardcall_server.frontend.dispatch.execution import Execution, default_mesh
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.dispatch.kernel_runner import KernelRunner
@@ -76,6 +77,10 @@ from shardcall_server.frontend.services.principal_usage import PrincipalUsages
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 from shardcall_server.frontend.services.streamed_call import StreamServices
+from shardcall_server.frontend.web.http_server import HttpServer
+from shardcall_server.frontend.web.page_access import PageAccess
+from shardcall_server.frontend.web.site import LivePage, Site
+from shardcall_server.frontend.web.snapshot import SnapshotSources, snapshot
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import WatchLimits
@@ -105,6 +110,10 @@ _SERVICES = tuple(
 class FrontEnd:
     """The services and the mesh behind them.
 
+    Attributes:
+        address: the address of the services, "host:port".
+        page_url: the address of the live page with the key that is valid once; empty without the page.
+
     Raises:
         SettingsError: an address cannot be bound, or threads cannot be started.
     """
@@ -125,6 +134,7 @@ class FrontEnd:
         )
         self._server = self._make_server()
         self.address = listen(self._server, settings)
+        self.page_url = ""
         self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
         self._autotuner = _autotuner(settings)
@@ -150,6 +160,7 @@ class FrontEnd:
             self._autotuner,
             self._host_resources.array_table.max_bytes,
         )
+        self._http_server = self._serve_http(info)
         self._server.start()
         self._floods.watch(int(address.rpartition(":")[2]) for address in (self.address, self.hosts_address) if address)
 
@@ -175,6 +186,48 @@ class FrontEnd:
 
     async def _mesh(self, call: ServerCall) -> ReadyMesh:
         return await self._supervisor.mesh(call)
+
+    def _serve_http(self, info: ServerInfoServicer) -> HttpServer | None:
+        settings = self._settings
+        if settings.metrics_port is None:
+            return None
+        site = Site(self._telemetry.registry, self._not_ready_reason, self._live_page(info))
+        server = HttpServer(settings.metrics_host, settings.metrics_port, site)
+        structlog.get_logger().info("metrics", url=f"http://{server.address}/metrics")
+        if site.page is not None:
+            self.page_url = f"http://{server.address}/#{site.page.access.key}"
+        return server
+
+    def _not_ready_reason(self) -> str:
+        """Returns why calls are not served, for anyone; empty if they are."""
+        if self._interceptor.drain.begun:
+            return "the server shuts down"
+        state = self._supervisor.state()
+        if state.ready:
+            return ""
+        if state.missing:
+            return "the mesh waits for hosts"
+        return "the mesh starts again" if state.restarts else "the mesh starts"
+
+    def _live_page(self, info: ServerInfoServicer) -> LivePage | None:
+        recent = self._telemetry.call_recorder.recent
+        if recent is None:
+            return None
+        sources = SnapshotSources(
+            address=self.address,
+            usage=info.usage,
+            draining=lambda: self._interceptor.drain.begun,
+            ready=lambda: mesh.ready if (mesh := self._supervisor.latest) else None,
+            mesh_axes=lambda ready: default_mesh(self._settings, ready).axes,
+            exits=self._supervisor.exit_counts,
+            arrays=self._host_resources.array_table.newest,
+            max_resident_bytes=self._host_resources.array_table.max_bytes,
+            programs=lambda count: self._programs.latest(count) if self._programs else (),
+            streams=self._call_streams.counts,
+            waiting=self._queue.waiting,
+            recent=recent,
+        )
+        return LivePage(PageAccess(self._tokens), partial(snapshot, sources), self._settings.max_page_viewers)
 
     def _make_supervisor(self) -> MeshSupervisor:
         settings, checkpoints = self._settings, self._checkpoints
@@ -383,7 +436,7 @@ class FrontEnd:
 
     def _close(self) -> None:
         """Closes the resources of the services and the mesh."""
-        for optional in (self._host_server, self._tokens, self._autotuner, self._array_folder):
+        for optional in (self._http_server, self._host_server, self._tokens, self._autotuner, self._array_folder):
             if optional is not None:
                 optional.close()
         parts = (

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 
 from shardcall_core.call_error import CallError, Reason
@@ -156,11 +157,15 @@ class MeshQueue:
         """Number of waiting calls."""
         return len(self._line)
 
-    def waiting(self) -> list[tuple[ServerCall, int, float]]:
-        """Returns the calls that wait, their positions, 1 for the next, and the times at which they began to."""
-        waiters = self._waiters.copy()
+    def waiting(self, count: int | None = None) -> list[tuple[ServerCall, int, float]]:
+        """Returns the calls that wait, their positions, 1 for the next, and the times at which they began to.
+
+        Args:
+            count: the limit, of the calls that have waited longest; None for all.
+        """
+        waiters = islice(self._waiters.copy().items(), count)
         with self._lock:
-            return [(call, self._line.position(waiter), waiter.began) for call, waiter in waiters.items()]
+            return [(call, self._line.position(waiter), waiter.began) for call, waiter in waiters]
 
     def check(self, device_bytes: int) -> None:
         """Refuses a call that the devices could never execute, before memory is allocated for it.

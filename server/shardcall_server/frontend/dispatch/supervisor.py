@@ -152,6 +152,11 @@ class MeshSupervisor:
         # Another mesh may have ended the wait.
         return current.result() if current.done() else await self.mesh(call)
 
+    @property
+    def latest(self) -> ReadyMesh | None:
+        """The last mesh that answered, even if it has ended; None before the first."""
+        return self._last
+
     def last_mesh(self, call: ServerCall) -> ReadyMesh:
         """Returns the last mesh that answered, even if it has ended; waits for the first one if there was none.
 

@@ -228,6 +228,11 @@ class ResidentArrayTable:
             there = self._names.of_owner(owner) + self._names.guests.of_principal(owner)
         return sorted(there, key=lambda resident: resident.array_id)
 
+    def newest(self, count: int) -> list[ResidentArray]:
+        """Returns the newest arrays of all owners, at most ``count``; renews no lease."""
+        with self._lock:
+            return list(itertools.islice(reversed(self._by_handle.values()), count))
+
     def describe(self, resident: ResidentArray) -> array_service_pb2.ArrayDescription:
         """Returns an array's description for clients, with its age and the time of its end."""
         description, now = resident.describe(), self._clock()

@@ -11,6 +11,7 @@ import structlog
 from shardcall_core.call_error import Reason, shorten
 from shardcall_server.frontend.observability.call_totals import TotalsByName
 from shardcall_server.frontend.observability.metrics import Metrics, method_label
+from shardcall_server.frontend.observability.recent_calls import RecentCalls
 from shardcall_server.frontend.observability.sparse_warning import SparseWarning
 from shardcall_server.frontend.rpc.server_call import ServerCall
 
@@ -46,12 +47,17 @@ class CallRecorder:
     A call's request id is bound to the log context while it is handled. gRPC gives each call a context of its own, so
     it need not be unbound.
 
+    Args:
+        recent: keeps the last calls; None if nobody can see them.
+
     Attributes:
         totals: the calls by kernel and by principal.
+        recent: as above.
     """
 
-    def __init__(self, metrics: Metrics, tracer: Tracer | None = None) -> None:
+    def __init__(self, metrics: Metrics, tracer: Tracer | None = None, recent: RecentCalls | None = None) -> None:
         self.totals = TotalsByName()
+        self.recent = recent
         self._metrics = metrics
         self._tracer = tracer
         self._refusals = SparseWarning("calls were not admitted")
@@ -72,6 +78,8 @@ class CallRecorder:
         """
         method = method_label(method)
         self._metrics.count(method, code, reason, None)
+        if self.recent is not None:
+            self.recent.add_refused(method, reason)
         # The address of a Unix socket would be a path of the client.
         self._refusals.note("unix" if caller.startswith("unix:") else caller, method=method, reason=reason.value)
 
@@ -106,6 +114,8 @@ class CallRecorder:
             execute_s=call.timing.execute_seconds,
             array_bytes=call.received_bytes + call.sent_bytes + call.shared_bytes,
         )
+        if self.recent is not None:
+            self.recent.add(method, call, reason)
         if self._tracer is not None:
             self._tracer.record(method, call, code, reason)
         if reason is not None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import structlog
-from prometheus_client import disable_created_metrics
+from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
-from shardcall_server.frontend.observability.metrics_server import MetricsServer
 from shardcall_server.frontend.observability.metrics_state import Sources, StateCollector, Usage
+from shardcall_server.frontend.observability.recent_calls import RecentCalls
 from shardcall_server.frontend.observability.spans import make_spans
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.log_output import dropped_lines
@@ -36,8 +35,8 @@ class Telemetry:
         self._settings = settings
         self._metrics = Metrics()
         self._spans = make_spans(settings)
-        self._server: MetricsServer | None = None
-        self.call_recorder = CallRecorder(self._metrics, self._spans)
+        recent = RecentCalls() if settings.live_page else None
+        self.call_recorder = CallRecorder(self._metrics, self._spans, recent)
         self.programs = ProgramCounts()
 
     def expose(
@@ -47,16 +46,13 @@ class Telemetry:
         autotuner: Autotuner | None,
         max_resident_bytes: Callable[[], int],
     ) -> None:
-        """Starts the metrics server, if the settings have a port for it.
+        """Makes the metrics complete by those of the server's state.
 
         Args:
             usage: returns the usage of memory, devices and programs.
             restarts: returns the number of restarts of the mesh by cause.
             autotuner: the autotuner; None if strategies are not timed.
             max_resident_bytes: returns the limit of resident arrays.
-
-        Raises:
-            SettingsError: the address cannot be bound.
         """
         settings = self._settings
         sources = Sources(
@@ -68,13 +64,13 @@ class Telemetry:
             dropped_log_lines=dropped_lines,
         )
         self._metrics.registry.register(StateCollector(sources))
-        if settings.metrics_port is not None:
-            self._server = MetricsServer(settings.metrics_host, settings.metrics_port, self._metrics.registry)
-            structlog.get_logger().info("metrics", url=f"http://{self._server.address}/metrics")
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        """The metrics."""
+        return self._metrics.registry
 
     def close(self) -> None:
-        """Stops the metrics server and flushes spans."""
-        if self._server is not None:
-            self._server.close()
+        """Flushes spans."""
         if self._spans is not None:
             self._spans.close()

@@ -31,6 +31,8 @@ class CachedProgram:
         program_bytes: the estimated memory that it takes.
         device_bytes: memory on all devices for operands, results and temporaries while it runs.
         owner: the client that had it compiled; empty for the server itself.
+        compile_s: the seconds that the mesh took to compile it, or to load it.
+        from_disk: whether it was loaded.
         kernels: the names of all kernels in it, of which a graph has several.
         known_answers: the names of the known-answer tests that vouch for it.
         trusted: whether these are known to have passed.
@@ -49,6 +51,8 @@ class CachedProgram:
     program_bytes: int
     device_bytes: int = 0
     owner: str = ""
+    compile_s: float = 0.0
+    from_disk: bool = False
     kernels: tuple[str, ...] = ()
     known_answers: tuple[str, ...] = ()
     trusted: bool = False
@@ -60,7 +64,7 @@ class CachedProgram:
     pins: int = 0
 
 
-def program_of(prepared: link_pb2.Prepared, owner: str) -> CachedProgram:
+def program_of(prepared: link_pb2.Prepared, owner: str, compile_s: float = 0.0) -> CachedProgram:
     """Returns the program that a worker describes."""
     results = decode_operand_types([result.type for result in prepared.plan.results])
     return CachedProgram(
@@ -71,6 +75,8 @@ def program_of(prepared: link_pb2.Prepared, owner: str) -> CachedProgram:
         program_bytes=prepared.program_bytes,
         device_bytes=prepared.device_bytes,
         owner=owner,
+        compile_s=compile_s,
+        from_disk=prepared.from_disk,
         kernels=tuple(prepared.kernels),
         is_sliced=prepared.is_sliced,
         known_answers=tuple(prepared.known_answers),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
 from concurrent.futures import Future
 
-from shardcall_server.frontend.programs.cache_entry import CacheEntry
+from shardcall_server.frontend.programs.cache_entry import CachedProgram, CacheEntry
 from shardcall_server.frontend.programs.call_history import CallHistory
 from shardcall_server.frontend.programs.counts import ProgramCounts
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
@@ -46,6 +47,11 @@ class ProgramCache:
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def latest(self, count: int) -> list[CachedProgram]:
+        """Returns the programs that were used last, at most ``count``."""
+        with self._launch_lock:
+            return list(itertools.islice(self.table, count))
 
     def get(self, request: RequestKey) -> tuple[AbstractCall, CacheEntry] | None:
         """Returns the completed call of a recent request, and its entry."""

@@ -343,7 +343,7 @@ class ProgramCompiler:
         if compilation.refusals:
             names = (f"{name} {_UNAVAILABLE[error.reason]}" for name, error in compilation.refusals)
             message.prepared.plan.strategy_reason = ", and ".join(names)
-        entry: CacheEntry | None = self._add(message.prepared, compilation.owner)
+        entry: CacheEntry | None = self._add(message.prepared, compilation.owner, time.monotonic() - compilation.sent_s)
         assert entry is not None
         if compilation.key is None:
             self.table.pin(entry.program)
@@ -354,12 +354,12 @@ class ProgramCompiler:
             self.table.alias(compilation.key, entry)
         return entry
 
-    def _add(self, prepared: link_pb2.Prepared, owner: str) -> CacheEntry:
+    def _add(self, prepared: link_pb2.Prepared, owner: str, compile_s: float) -> CacheEntry:
         if prepared.HasField("program_store"):
             self._counts.disk.update(self.session.epoch, prepared.program_store)
         program, answer = self.table.get_program(ProgramKey(prepared.plan.key_digest)), HIT
         if program is None:
-            program = program_of(prepared, owner)
+            program = program_of(prepared, owner, compile_s)
             # Compared with programs of the same client: other clients' calls are not disclosed.
             answer = explain_miss(program, [other for other in self.table if other.owner == owner])
             answer.from_disk = prepared.from_disk

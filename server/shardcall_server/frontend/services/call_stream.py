@@ -94,7 +94,7 @@ class ServerCallStream:
         self._prepared: dict[int, PreparedSlot | CallError] = {}
         self._prepared_bytes: dict[int, int] = {}
         self._arrays = StreamedArrays(services.array_table)
-        self._memory = StreamMemory(services.budget, principal.name if principal else self._peer)
+        self._memory = StreamMemory(services.budget, self.owner)
         self._items: dict[int, StreamItem] = {}
         self._nbytes = 0
         # Guards the items, the window and the timer, whose lock is taken under it.
@@ -109,6 +109,16 @@ class ServerCallStream:
         self._is_refused = False
         self._next_deadline = math.inf
         self._cancel_timer: Callable[[], None] = _do_nothing
+
+    @property
+    def owner(self) -> str:
+        """The principal, or the connection without authentication."""
+        return self._principal.name if self._principal else self._peer
+
+    @property
+    def unanswered(self) -> int:
+        """The number of unanswered calls."""
+        return len(self._items)
 
     def read(self, requests: Iterator[bytes]) -> None:
         """Starts the calls of the stream as they come, until its end."""

@@ -84,6 +84,16 @@ class CallStreams:
             self._services.recorder.refused(METHOD, context.peer(), status.code, failure.reason)
             context.abort_with_status(status)
 
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """Returns the number of open streams of each client, and of their unanswered calls."""
+        with self._lock:
+            streams = list(self._streams)
+        totals: dict[str, tuple[int, int]] = {}
+        for stream in streams:
+            count, unanswered = totals.get(stream.owner, (0, 0))
+            totals[stream.owner] = count + 1, unanswered + stream.unanswered
+        return totals
+
     def close(self) -> None:
         """Stops the thread that checks tokens."""
         self._closing.set()

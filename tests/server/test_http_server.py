@@ -1,0 +1,432 @@
+"""The HTTP server's port: every client that reaches it is served, slow ones hold nothing, and the page is guarded."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from urllib.request import urlopen
+
+import pytest
+from end_to_end.processes import wait_for
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from rows import rows
+
+from shardcall_core.wire import token_file
+from shardcall_core.wire.token_file import Entry
+from shardcall_server.frontend.access.tokens import Tokens
+from shardcall_server.frontend.web.http_server import HttpServer
+from shardcall_server.frontend.web.page_access import SESSION_S, PageAccess
+from shardcall_server.frontend.web.site import LivePage, Site
+
+_CONNECTIONS = 20  # more than are served at once
+ADMIN, RUNNER = "a" * 32, "r" * 32
+PATHS = ["/metrics", "/healthz", "/readyz"]
+
+
+class _State:
+    """What the page and the probes show.
+
+    Attributes:
+        reason: why the server is not ready.
+        snapshots: the number of snapshots so far.
+        tokens: the tokens of the server.
+        access: the access to the page.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.snapshots = 0
+        self.text = "<b>&"
+        self.tokens = Tokens([Entry("root", token_file.SCOPES, ADMIN), Entry("ada", ("run", "arrays"), RUNNER)])
+        self.now = 1000.0
+        self.access = PageAccess(self.tokens, lambda: self.now)
+
+    def snapshot(self) -> dict[str, object]:
+        self.snapshots += 1
+        return {"number": self.snapshots, "name": self.text}
+
+
+def site(state: _State | None = None, registry: CollectorRegistry | None = None, viewers: int = 2) -> Site:
+    page = LivePage(state.access, state.snapshot, viewers, interval_s=0.02) if state else None
+    return Site(registry or CollectorRegistry(), lambda: state.reason if state else "", page)
+
+
+@pytest.fixture
+def state():
+    return _State()
+
+
+@pytest.fixture
+def page(state):
+    """The address of a server with the page."""
+    with closing(HttpServer("127.0.0.1", 0, site(state))) as server:
+        yield server.address
+
+
+@dataclass
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+
+def response_to(address: str, path: str, method: str = "GET", body: object = None, **headers: str) -> Answer:
+    """Returns an answer, of a stream of events without its text."""
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    names = {name.replace("_", "-"): value for name, value in headers.items()}
+    with closing(HTTPConnection(address, timeout=30)) as connection:
+        connection.request(method, path, data, names)
+        with connection.getresponse() as response:
+            is_stream = response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+            return Answer(response.status, response.headers, "" if is_stream else response.read().decode())
+
+
+def request(address: str, path: str, method: str = "GET", body: object = None, **headers: str) -> tuple[int, str]:
+    """Returns the status and the text of an answer."""
+    answer = response_to(address, path, method, body, **headers)
+    return answer.status, answer.text
+
+
+def cookie_of(address: str, **body: str) -> str:
+    response = response_to(address, "/session", "POST", body)
+    assert response.status == 204
+    return response.headers["Set-Cookie"].partition(";")[0]
+
+
+@contextmanager
+def watching(address: str, **headers: str):
+    """A response of the stream of events, which is closed with its connection."""
+    connection = HTTPConnection(address, timeout=30)
+    with closing(connection):
+        connection.request("GET", "/events", headers=headers)
+        with connection.getresponse() as response:
+            yield response
+
+
+def read_all(connection: socket.socket) -> int:
+    """Returns the number of bytes until the other end has closed."""
+    count = 0
+    try:
+        while data := connection.recv(1 << 20):
+            count += len(data)
+    except ConnectionResetError:
+        pass
+    return count
+
+
+def test_silent_connections_do_not_block_requests():
+    registry = CollectorRegistry()
+    Counter("asked", "Questions.", registry=registry)
+    with (
+        closing(HttpServer("127.0.0.1", 0, site(registry=registry), timeout_s=600.0)) as server,
+        ExitStack() as stack,
+    ):
+        host, _, port = server.address.rpartition(":")
+        silent = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=30)) for _ in range(_CONNECTIONS)
+        ]
+        with urlopen(f"http://{server.address}/metrics", timeout=30) as answer:
+            assert b"asked_total" in answer.read()
+        assert [read_all(one) for one in silent[: _CONNECTIONS - 15]] == [0] * (_CONNECTIONS - 15)  # hung up on
+    with closing(HttpServer("127.0.0.1", 0, site(registry=registry))) as server:
+        for _ in range(_CONNECTIONS):  # a slot is free again with its connection
+            with urlopen(f"http://{server.address}/metrics", timeout=30) as answer:
+                assert b"asked_total" in answer.read()
+
+
+def test_requests_for_metrics_while_some_are_collected_share_the_next():
+    registry, collections, may_end = CollectorRegistry(), [], threading.Event()
+
+    class Slow(Collector):
+        def collect(self):
+            collections.append(len(collections))
+            may_end.wait(60)
+            return [GaugeMetricFamily("asked", "Times.", value=len(collections))]
+
+        def describe(self):
+            return []
+
+    registry.register(Slow())
+    with closing(HttpServer("127.0.0.1", 0, site(registry=registry))) as server, ExitStack() as stack:
+        host, _, port = server.address.rpartition(":")
+        asking = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(10)]
+        for one in asking:
+            one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        wait_for(lambda: bool(collections))
+        assert request(server.address, "/healthz") == (200, "ok\n")  # the requests before it were read
+        may_end.set()
+        for one in asking:
+            with one.makefile("rb") as answer:
+                assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+    assert len(collections) <= 2
+
+
+def test_a_request_that_does_not_come_to_an_end_is_ended():
+    with closing(HttpServer("127.0.0.1", 0, site(), timeout_s=0.2)) as server:
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as slow:
+            slow.sendall(b"GET /metrics HT")
+            assert read_all(slow) == 0
+
+
+@rows(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # TLS
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"GET /healthz\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"GET /" + b"x" * (64 << 10),
+        b"GET / HTTP/1.1\r\n" + b"".join(b"h%d: x\r\n" % i for i in range(9000)),
+    ],
+)
+def test_garbage_is_refused_and_harms_nothing(page, sent):
+    host, _, port = page.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as garbage:
+        try:
+            garbage.sendall(sent)
+            answer = garbage.recv(4096)
+        except ConnectionError:  # it was closed while more came
+            answer = b""
+        assert answer[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 404")
+    assert request(page, "/healthz") == (200, "ok\n")
+
+
+@rows(
+    ("listens", "asked", "status"),
+    [
+        ("127.0.0.1", "localhost:9470", 200),
+        ("127.0.0.1", "127.0.0.1", 200),
+        ("127.0.0.1", "[::1]:9470", 200),
+        ("127.0.0.1", "rebound.example.org:9470", 421),
+        ("127.0.0.1", "", 421),
+        ("127.0.0.1", "[", 421),
+        ("0.0.0.0", "server.example.org:9470", 200),
+    ],
+)
+def test_on_loopback_answers_are_for_loopbacks_names_only(listens, asked, status):
+    with closing(HttpServer(listens, 0, site())) as server:
+        for path in PATHS:
+            connection = HTTPConnection("127.0.0.1", int(server.address.rpartition(":")[2]), timeout=30)
+            with closing(connection):
+                connection.request("GET", path, headers={"Host": asked})
+                assert connection.getresponse().status == status
+
+
+@rows("listens", ["127.0.0.1", "0.0.0.0"])
+def test_the_page_is_for_names_of_this_machine_only(listens, state):
+    with closing(HttpServer(listens, 0, site(state))) as server:
+        address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
+        for path in ("/", "/events", "/page.js"):
+            assert request(address, path, Host="rebound.example.org")[0] == 421
+        assert request(address, "/", Host="localhost:9470", Authorization=f"Bearer {ADMIN}")[0] == 200
+
+
+def test_ready_has_the_reason_and_health_does_not_depend_on_it(page, state):
+    assert request(page, "/readyz") == (200, "ready\n")
+    state.reason = "the mesh starts again"
+    assert request(page, "/readyz") == (503, "not ready: the mesh starts again\n")
+    assert request(page, "/healthz") == (200, "ok\n")
+
+
+def test_methods_and_paths_that_are_not_served_are_refused(page):
+    assert request(page, "/nowhere")[0] == 404
+    assert request(page, "/metrics", "POST")[0] == 405
+    assert request(page, "/session")[0] == 405
+    assert request(page, "/../http_server.py")[0] == 404
+
+
+def test_without_the_page_there_is_none():
+    with closing(HttpServer("127.0.0.1", 0, site())) as server:
+        for path in ("/", "/events", "/page.js"):
+            assert request(server.address, path) == (404, "Not Found: the metrics are at /metrics.\n")
+
+
+def test_the_page_needs_a_key_a_cookie_or_an_admin_token(page, state):
+    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {RUNNER}"}, {"Cookie": "a=b"}):
+        status, text = request(page, "/", **headers)
+        assert (status, "Admin token" in text) == (401, True)
+        assert request(page, "/events", **headers)[0] == 401
+    assert request(page, f"/?key={state.access.key}")[0] == 401
+    assert request(page, "/", Authorization=f"Bearer {ADMIN}")[0] == 200
+    with watching(page, Authorization=f"bearer {ADMIN}") as events:
+        assert events.status == 200
+    assert state.snapshots >= 0
+
+
+def test_the_link_is_valid_once(page, state):
+    assert request(page, "/session", "POST", {"key": f"{state.access.key}x"})[0] == 401
+    cookie = cookie_of(page, key=state.access.key)
+    status, text = request(page, "/session", "POST", {"key": state.access.key})
+    assert status == 401
+    assert "was used" in text
+    assert request(page, "/", Cookie=cookie)[0] == 200
+    assert request(page, "/", Cookie=f"{cookie}x")[0] == 401
+    state.now += SESSION_S
+    assert request(page, "/", Cookie=cookie)[0] == 401
+
+
+def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
+    response = response_to(page, "/session", "POST", {"token": ADMIN})
+    cookie, *attributes = response.headers["Set-Cookie"].split("; ")
+    assert cookie.startswith(f"shardcall-page-{page.rpartition(':')[2]}=")
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(attributes)
+    assert state.tokens.find(cookie.partition("=")[2]) is None
+    assert request(page, "/session", "POST", {"token": RUNNER})[0] == 401
+    with watching(page, Cookie=cookie) as events:
+        assert events.readline().startswith(b"data: ")
+        state.tokens.replace([Entry("root", token_file.SCOPES, "b" * 32)])
+        while events.readline():  # until the stream ends
+            pass
+    assert request(page, "/", Cookie=cookie)[0] == 401
+
+
+def test_sessions_are_limited_and_the_oldest_ends(page):
+    first = cookie_of(page, token=ADMIN)
+    for _ in range(32):
+        last = cookie_of(page, token=ADMIN)
+    assert request(page, "/", Cookie=first)[0] == 401
+    assert request(page, "/", Cookie=last)[0] == 200
+
+
+@rows(
+    ("headers", "status"),
+    [
+        ({"Origin": "http://evil.example.org"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),  # another port of this host
+        ({"Sec_Fetch_Site": "same-origin"}, 200),
+    ],
+)
+def test_other_sites_get_neither_a_session_nor_events(page, state, headers, status):
+    authorization = f"Bearer {ADMIN}"
+    response = response_to(page, "/events", Authorization=authorization, **headers)
+    assert response.status == status
+    opened = request(page, "/session", "POST", {"key": state.access.key}, **headers)[0]
+    assert opened == (403 if status == 403 else 204)
+
+
+@rows("body", [b"", b"[]", b"{", b'"key"', b"\xff", b"[" * 4000])
+def test_a_session_is_opened_by_an_object_only(page, body):
+    status, text = request(page, "/session", "POST", body)
+    assert status == 400
+    assert "JSON object" in text
+    assert request(page, "/session", "POST", b"x" * 5000)[0] == 413
+    assert request(page, "/session", "POST", {"key": 1})[0] == 401
+    assert request(page, "/session", "POST", {"key": "ü"})[0] == 401
+
+
+def test_every_answer_of_the_page_forbids_frames_other_scripts_and_requests(page):
+    for path in ("/", "/page.js", "/page.css", "/icon.svg", "/events", "/nowhere"):
+        headers = response_to(page, path).headers
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+
+
+def test_the_files_of_the_page_ask_no_other_host_and_set_no_html(page):
+    files = {path: request(page, path, Authorization=f"Bearer {ADMIN}")[1] for path in ("/", "/page.js", "/page.css")}
+    files["sign in"] = request(page, "/")[1]
+    for text in files.values():
+        assert "//" not in text.replace("// ", "").replace("http://www.w3.org/2000/svg", "")
+        assert not [
+            name for name in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(") if name in text
+        ]
+        assert not [name for name in (" on", " style=") if f"{name}click" in text or " style=" in text]
+
+
+def test_events_are_json_of_one_line_whatever_names_contain(page, state):
+    state.text = "</script>\n\ndata: <img src=x onerror=alert(1)>\u2028"
+    with watching(page, Authorization=f"Bearer {ADMIN}") as events:
+        assert events.headers["Content-Type"].startswith("text/event-stream")
+        line = events.readline().decode()
+        assert json.loads(line.removeprefix("data: "))["name"] == state.text
+        assert events.readline() == b"\n"
+        following = json.loads(events.readline().decode().removeprefix("data: "))
+    assert following["number"] == 2
+
+
+def test_nothing_is_computed_while_nobody_watches(page, state):
+    assert request(page, "/", Authorization=f"Bearer {ADMIN}")[0] == 200
+    assert state.snapshots == 0
+    with watching(page, Authorization=f"Bearer {ADMIN}") as events:
+        events.readline()
+
+    def is_quiet() -> bool:
+        before = state.snapshots
+        time.sleep(0.1)
+        return state.snapshots == before
+
+    wait_for(is_quiet)
+
+
+def test_viewers_are_limited_and_a_slot_is_free_again(page):
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    with watching(page, **headers) as one, watching(page, **headers) as other:
+        assert one.readline()
+        assert other.readline()
+        status, text = request(page, "/events", **headers)
+        assert status == 503
+        assert "2 browsers watch this page, the maximum" in text
+        assert request(page, "/healthz") == (200, "ok\n")
+    wait_for(lambda: response_to(page, "/events", **headers).status == 200)
+
+
+def test_viewers_that_share_a_snapshot_make_it_once(page, state):
+    headers = {"Authorization": f"Bearer {ADMIN}"}
+    with watching(page, **headers) as one, watching(page, **headers) as other:
+        texts = [[stream.readline() for _ in range(9)] for stream in (one, other)]
+    numbers = [{json.loads(line[6:])["number"] for line in lines if line != b"\n"} for lines in texts]
+    assert len(numbers[0] & numbers[1]) >= 2
+
+
+def test_a_viewer_that_does_not_read_is_dropped_and_others_are_not(page, state):
+    state.text = "x" * (1 << 20)
+    host, _, port = page.rpartition(":")
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect((host, int(port)))
+        slow.settimeout(60)
+        slow.sendall(f"GET /events HTTP/1.1\r\nHost: {page}\r\nAuthorization: Bearer {ADMIN}\r\n\r\n".encode())
+        with watching(page, Authorization=f"Bearer {ADMIN}") as events:
+            for _ in range(60):
+                assert events.readline()
+        assert read_all(slow) > 0
+
+
+def test_an_error_of_the_snapshot_ends_the_stream_and_nothing_else(page, state, monkeypatch):
+    monkeypatch.setattr(state, "tokens", state.tokens)
+    state.text = object()  # no JSON
+    with watching(page, Authorization=f"Bearer {ADMIN}") as events:
+        assert events.read() == b""
+    assert request(page, "/healthz") == (200, "ok\n")
+
+
+def test_a_server_stops_at_once_although_somebody_watches(state):
+    server = HttpServer("127.0.0.1", 0, site(state))
+    with watching(server.address, Authorization=f"Bearer {ADMIN}") as events:
+        events.readline()
+        began = time.monotonic()
+        server.close()
+        assert time.monotonic() - began < 2
+        with pytest.raises(http.client.IncompleteRead):
+            events.read()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("metrics")]
+
+
+def test_a_server_that_is_closed_at_once_leaves_no_thread(state):
+    HttpServer("127.0.0.1", 0, site(state)).close()
+    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("metrics")])
