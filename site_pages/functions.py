@@ -58,7 +58,10 @@ def xp_page() -> str:
 
 def modules_page() -> str:
     """Returns the page of the modules of `client.xp`."""
-    parts = ["# Modules of client.xp", "Functions with the names of NumPy's and SciPy's modules, for arrays on the mesh."]
+    parts = [
+        "# Modules of client.xp",
+        "Functions with the names of NumPy's and SciPy's modules, for arrays on the mesh.",
+    ]
     for title, namespace in _MODULES.items():
         parts.append(f"## {title}")
         parts += [_entry(title, name, function, "###") for name, function in sorted(_functions(namespace).items())]

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # mkdocs imports this file alone
 
 from site_pages import gallery, reference  # noqa: E402
-from site_pages.links import anchor, with_links_to_the_project  # noqa: E402
+from site_pages.links import anchor, with_links_to_the_project, with_titles  # noqa: E402
 from site_pages.navigation import groups_of  # noqa: E402
 
 ASSETS = Path(__file__).parent / "assets"
@@ -45,5 +45,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Directs links to files outside docs/ to the project."""
-    return with_links_to_the_project(markdown)
+    """Directs links to files outside docs/ to the project, and names pages by their titles."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
+    if page.file.generated_by:  # by this file: its links are those of the site
+        return markdown
+    return with_titles(with_links_to_the_project(markdown))

@@ -14,7 +14,9 @@ _LIST_ITEM = re.compile(r"^(\* |- )")
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Returns a table, in whose cells lines are joined."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(' '.join(cell.split()).replace('|', '&#124;') for cell in row)} |" for row in lines)
+    return "\n".join(
+        f"| {' | '.join(' '.join(cell.split()).replace('|', '&#124;') for cell in row)} |" for row in lines
+    )
 
 
 def comment(text: str) -> str:

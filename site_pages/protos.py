@@ -116,7 +116,9 @@ class _Comments:
 
 
 def _type(field: FieldDescriptorProto, message: DescriptorProto) -> str:
-    entry = next((n for n in message.nested_type if n.options.map_entry and field.type_name.endswith(f".{n.name}")), None)
+    entry = next(
+        (n for n in message.nested_type if n.options.map_entry and field.type_name.endswith(f".{n.name}")), None
+    )
     if entry is not None:
         key, value = entry.field
         return f"map<{_type(key, entry)}, {_type(value, entry)}>"

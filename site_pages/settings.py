@@ -38,7 +38,9 @@ def _sections() -> Iterator[str]:
 def _groups() -> list[type[BaseModel]]:
     """Returns the groups of which the settings consist, in the order of their source."""
     values = vars(setting_groups).values()
-    return [value for value in values if isinstance(value, type) and value in Settings.__mro__ and value is not BaseModel]
+    return [
+        value for value in values if isinstance(value, type) and value in Settings.__mro__ and value is not BaseModel
+    ]
 
 
 def _default(field: FieldInfo) -> str:
