@@ -98,7 +98,7 @@ lint: $(venv) ## check format, lint and types of the Python, and lint the protos
 	$(run) -m ruff format --check .
 	$(run) -m ruff check .
 	$(run) -m mypy
-	$(run) -m mypy benchmarks examples/*.py tests/project/typed_results.py
+	$(run) -m mypy benchmarks examples/*.py examples/gallery/*.py site_pages tests/project/typed_results.py
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-protos; \
 	elif [ "$$REQUIRE_ALL_TESTS" = 1 ]; then echo 'buf lint needs npm, which is not installed' >&2; exit 1; \
 	else echo 'buf lint: skipped, npm is not installed'; fi

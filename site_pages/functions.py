@@ -29,23 +29,23 @@ def methods_page() -> str:
     """Returns the page of the methods of kernels, from their rows in the table of functions."""
     functions = {name: item for name, item in _functions(KernelMethods).items() if _is_method(item)}
     introduction = (
-        "A client has a method for each of these kernels, and [`client.xp`](xp.md) a function of the same name. Every method "
-        "also takes `mesh=`, `strategy=`, `keep=` and `timeout=`: [arguments of every call](../kernels.md#arguments-of-every-call). "
-        "[Kernels](kernels.md) describes the strategies of each."
+        "A client has a method for each of these kernels, and [`client.xp`](xp.md) a function of the same name. Every "
+        "method also takes `mesh=`, `strategy=`, `keep=` and `timeout=`: "
+        "[arguments of every call](../kernels.md#arguments-of-every-call). [Kernels](kernels.md) lists the strategies."
     )
     parts = [_entry("client", name, function, "##") for name, function in sorted(functions.items())]
     return "\n\n".join(["# Methods of kernels", introduction, *parts]) + "\n"
 
 
 def xp_page() -> str:
-    """Returns the page of the functions of `client.xp`: a list of all, and those that are no methods by their modules."""
+    """Returns the page of `client.xp`: a list of all functions, and those that are no methods by their modules."""
     functions = _functions(Namespace)
     families: dict[str, list[str]] = {}
     for name, function in functions.items():
         if not _is_method(function):
             families.setdefault(_family(function), []).append(name)
     introduction = (
-        "`client.xp` has NumPy's functions, and those of the Python array API standard. Their results stay on the mesh. "
+        "`client.xp` has NumPy's functions, and those of the array API standard. Their results stay on the mesh. "
         "[NumPy's functions](../functions.md) compares the list with NumPy's, and "
         "[the modules](xp_modules.md) has `xp.linalg`, `xp.fft` and others."
     )

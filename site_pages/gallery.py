@@ -67,8 +67,8 @@ def _executed(name: str, program: Any, client: shardcall.Client, picture: Path) 
         "| | time |\n|---|--:|\n"
         f"| on a mesh of {_DEVICES} virtual devices, with the transfers | {compared.mesh_s * 1e3:,.0f} ms |\n"
         f"| in NumPy | {compared.numpy_s * 1e3:,.0f} ms |\n\n"
-        f"The results differ by at most {compared.difference:.1g} of the largest value. These are times of the machine that "
-        "built this site, where the devices share the processor with NumPy's process: the shortest of "
+        f"The results differ by at most {compared.difference:.1g} of the largest value. These are times of the machine "
+        "that built this site, where the devices share the processor with NumPy's process: the shortest of "
         f"{_show().ROUNDS} each, after a call that compiled."
     )
 
@@ -93,8 +93,8 @@ def _description(program: Any) -> tuple[str, str]:
 def _front(programs: dict[str, Any], *, pictures: bool) -> Iterator[str]:
     yield "# Gallery"
     yield (
-        "Ten programs of at most 60 lines: each runs on the mesh and in NumPy, and is timed and drawn when this site is "
-        "built. `python examples/gallery/show.py heat` runs one, on a private server or on one that you name."
+        "Ten programs of at most 60 lines: each runs on the mesh and in NumPy, and is timed and drawn when this site "
+        "is built. `python examples/gallery/show.py heat` runs one, on a private server or on one that you name."
     )
     items = []
     for name, program in programs.items():

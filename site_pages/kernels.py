@@ -12,7 +12,7 @@ from shardcall._src.display.drawing import Drawing
 from shardcall.methods import KernelMethods
 from shardcall_core.call_error import CallError
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, OperandTypes, Spec
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 from shardcall_core.types.blocks import block_grid
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
@@ -35,9 +35,9 @@ class _Recorder(KernelMethods[Any]):
 def page() -> str:
     """Returns the text of the page."""
     introduction = (
-        f"The kernels of the server, as `client.kernels()` lists them, with their strategies. A drawing shows how the blocks "
-        f"of a call lie on {_DEVICES} devices if it names no spec: [specs](../kernels.md#arguments-of-every-call) place them "
-        "otherwise. [Kernels](../kernels.md) describes calls, [methods](methods.md) the arguments."
+        "The kernels of the server, as `client.kernels()` lists them, with their strategies. A drawing shows how the "
+        f"blocks of a call are placed on {_DEVICES} devices if it names no "
+        "[spec](../kernels.md#arguments-of-every-call). [Kernels](../kernels.md) describes calls."
     )
     entries = [_entry(kernel) for kernel in sorted(kernels(), key=lambda kernel: kernel.name)]
     return "\n\n".join(["# Kernels and strategies", introduction, *entries]) + "\n"
@@ -46,7 +46,8 @@ def page() -> str:
 def _entry(kernel: Kernel) -> str:
     signature = str(FUNCTIONS[kernel.name]) if kernel.name in FUNCTIONS else f"{kernel.name}(…)"
     strategies = [(f"`{strategy.name}`", strategy.documentation) for strategy in kernel.strategies]
-    arguments = [(f"`{item.name}`", item.documentation) for item in (*kernel.operands, *kernel.parameters)]
+    arguments = [(f"`{operand.name}`", operand.documentation) for operand in kernel.operands]
+    arguments += [(f"`{parameter.name}`", parameter.documentation) for parameter in kernel.parameters]
     parts = [f"## {kernel.name}", f"```python\n{signature}\n```", kernel.summary]
     if arguments:
         parts.append(table(("argument", ""), arguments))
@@ -103,5 +104,5 @@ def _scaled(array: np.ndarray, scale: int) -> ArrayType:
     return ArrayType(tuple(size * scale if size > 1 else size for size in array.shape), array.dtype)
 
 
-def _request(types: OperandTypes, parameters: dict[str, Any]) -> Request:
+def _request(types: tuple[ArrayType | None, ...], parameters: dict[str, Any]) -> Request:
     return Request(parameters, types, MeshAxes((("x", _DEVICES),)), (), (), (), "auto")

@@ -8,7 +8,8 @@ from typing import Any
 
 import griffe
 
-_LIST_ITEM = re.compile(r"^(\* |- )")
+_LIST_ITEM = re.compile(r"[*-] ")
+_LIST_PART = re.compile(r"[*-] |  ")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -23,9 +24,8 @@ def comment(text: str) -> str:
     """Returns the Markdown of a comment in a proto: lists begin after an empty line, and their items are indented."""
     lines: list[str] = []
     for line in text.strip().splitlines():
-        if _LIST_ITEM.match(line) and lines and lines[-1] and not _LIST_ITEM.match(lines[-1]):
-            if not lines[-1].startswith("  "):
-                lines.append("")
+        if _LIST_ITEM.match(line) and lines and lines[-1] and not _LIST_PART.match(lines[-1]):
+            lines.append("")
         lines.append(line)
     return "\n".join(lines)
 

@@ -16,8 +16,8 @@ from site_pages.markup import table
 def page() -> str:
     """Returns the text of the page."""
     introduction = (
-        "The metrics of a server that has `--metrics-port`, in Prometheus' format. [Telemetry](../telemetry.md#metrics) "
-        "describes their labels and what to alert on."
+        "The metrics of a server that has `--metrics-port`, in Prometheus' format. "
+        "[Telemetry](../telemetry.md#metrics) describes their labels and what to alert on."
     )
     rows = [(f"`{_name(family)}`", family.type, family.documentation) for family in _families()]
     return "\n\n".join(["# Metrics", introduction, table(("metric", "type", ""), sorted(rows))]) + "\n"

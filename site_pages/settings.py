@@ -17,9 +17,9 @@ from site_pages.markup import table
 def page() -> str:
     """Returns the text of the page."""
     introduction = (
-        "Every setting is an option of `shardcall serve`, a variable of the environment and a key of a file of settings: "
-        f"`--max-call-s`, `{ENVIRONMENT_PREFIX}MAX_CALL_S` and `max_call_s` are one. [Serving](../serving.md) describes "
-        "which of them counts."
+        "Every setting is an option of `shardcall serve`, a variable of the environment and a key of a file of "
+        f"settings: `--max-call-s`, `{ENVIRONMENT_PREFIX}MAX_CALL_S` and `max_call_s` are one. "
+        "[Serving](../serving.md) describes which of them counts."
     )
     return "\n\n".join(["# Settings", introduction, *_sections()]) + "\n"
 

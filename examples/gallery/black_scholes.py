@@ -1,7 +1,7 @@
 """Black-Scholes: the prices of call options, by strike and by time until they expire.
 
-A formula of elementwise functions for millions of options. Recorded calls run as one program, so that the mesh reads and
-writes every number once; NumPy, with SciPy's error function, writes each intermediate result to memory.
+A formula of elementwise functions for millions of options. Recorded calls run as one program, so that the mesh reads
+and writes every number once; NumPy, with SciPy's error function, writes every intermediate result to memory.
 """
 
 from __future__ import annotations

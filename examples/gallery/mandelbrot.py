@@ -1,7 +1,7 @@
 """Mandelbrot: how soon the points of a plane escape.
 
-An elementwise program: no device needs anything of another. With `exact=True` its results are those of NumPy, bit for bit,
-so that not one pixel differs, although a small error would grow with every iteration.
+An elementwise program: no device needs anything of another. With `exact=True` its results are those of NumPy, bit for
+bit, so that not one pixel differs, although a small error would grow with every iteration.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def on_mesh(client: sc.Client, size: int) -> np.ndarray:
     def step(weights: Any, x: Any, sign: Any) -> Any:
         return tuple(w - RATE * slope for w, slope in zip(weights, client.grad(loss)(weights, x, sign), strict=True))
 
-    x, sign = (client.put(array, mesh=sc.Mesh(x=8), spec=sc.P("x")) for array in (x, sign))
-    return np.vstack([w.get() for w in client.jit(step).repeat(weights, x, sign, times=STEPS)])
+    there = [client.put(array, mesh=sc.Mesh(x=8), spec=sc.P("x")) for array in (x, sign)]
+    return np.vstack([w.get() for w in client.jit(step).repeat(weights, *there, times=STEPS)])
 
 
 def in_numpy(size: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Waves: a plane wave passes two slits, and its parts interfere.
 
-The wave equation by the leapfrog scheme. The state is a pair of arrays, the heights of two successive steps, and `repeat`
-carries any tree of arrays. The wall is an argument that does not change.
+The wave equation by the leapfrog scheme. The state is a pair of arrays, the heights of two successive steps, and
+`repeat` carries any tree of arrays. The wall is an argument that does not change.
 """
 
 from __future__ import annotations
