@@ -9,7 +9,7 @@ if (location.protocol === "file:") {
       document.body.append(frame);
       this.scope = frame.contentWindow;
       this.scope.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-      this.scope.importScripts = (...addresses) => Promise.all(addresses.map((each) => this.load(each)));
+      this.scope.importScripts = (...addresses) => Promise.all(addresses.map((script) => this.load(script)));
       this.loaded = this.load(address);
     }
 
