@@ -29,12 +29,13 @@ venv_uv := $(call stamp,.venv/.uv,requirements/uv.txt)
 venv_server := $(call stamp,.venv/.server,requirements/server.txt requirements/build.txt pyproject.toml client/shardcall/_version.py)
 venv := $(call stamp,.venv/.dev,requirements/dev.txt)
 venv_release := $(call stamp,.venv-release/.made-from,requirements/release.txt)
+venv_docs := $(call stamp,.venv-docs/.made-from,requirements/docs.txt pyproject.toml)
 venv_protos := $(call stamp,.venv-protos/.made-from,requirements/protos.txt)
 node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.json)
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions protos lock release clean venv venv-protos
+.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions docs protos lock release clean venv venv-docs venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -97,7 +98,7 @@ lint: $(venv) ## check format, lint and types of the Python, and lint the protos
 	$(run) -m ruff format --check .
 	$(run) -m ruff check .
 	$(run) -m mypy
-	$(run) -m mypy benchmarks examples/*.py tests/project/typed_results.py
+	$(run) -m mypy benchmarks examples/*.py examples/gallery/*.py site_pages tests/project/typed_results.py
 	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory lint-protos; \
 	elif [ "$$REQUIRE_ALL_TESTS" = 1 ]; then echo 'buf lint needs npm, which is not installed' >&2; exit 1; \
 	else echo 'buf lint: skipped, npm is not installed'; fi
@@ -150,6 +151,11 @@ bench-hosts: $(venv) ## measure meshes of 1, 2, 4 and 8 worker processes, next t
 functions: $(venv) ## write what the table of functions says: the methods of clients, and docs/functions.md
 	@cd tests && ../$(run) -m project.client_methods && ../$(run) -m project.numpys_functions
 
+# The programs of the gallery run here; GALLERY=false leaves them out.
+docs: $(venv_docs) ## build the documentation site into site/, and execute the gallery of programs (ARGS="--site-dir DIR")
+	@NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet --strict $(ARGS)
+	@echo 'Open site/index.html'
+
 protos: $(venv_protos) ## generate the committed stubs from protos/
 	protos/generate .venv-protos/bin/python
 
@@ -164,6 +170,7 @@ lock: $(venv_uv) ## write requirements/*.txt anew from pyproject.toml (ARGS=--up
 	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra cuda13 --output-file requirements/server-cuda13.txt
 	@$(compile) --group build --constraints requirements/dev.txt --output-file requirements/build.txt
 	@$(compile) --group release --constraints requirements/dev.txt --output-file requirements/release.txt
+	@$(compile) pyproject.toml --constraints requirements/dev.txt --extra server --group docs --output-file requirements/docs.txt
 	@$(compile) --group protos --output-file requirements/protos.txt
 	@$(compile) --group uv --output-file requirements/uv.txt
 	@echo 'protobuf<7' | $(compile) pyproject.toml --constraints - --output-file requirements/client-protobuf6.txt
@@ -172,11 +179,13 @@ release: $(venv_release) $(node_modules) ## build the wheel, the sdist and SBOMs
 	@.venv-release/bin/python deploy/release.py $(ARGS)
 
 clean: ## remove the environments and everything built
-	rm -rf .venv .venv-protos .venv-release protos/node_modules examples/node/node_modules dist build
+	rm -rf .venv .venv-docs .venv-protos .venv-release protos/node_modules examples/node/node_modules dist build site
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 venv: $(venv)
+
+venv-docs: $(venv_docs)
 
 venv-protos: $(venv_protos)
 
@@ -207,6 +216,14 @@ $(venv_protos): $(venv_uv)
 	@echo 'Making .venv-protos from requirements/protos.txt'
 	@$(uv) venv --quiet --clear --python $(run) .venv-protos
 	@$(uv) pip install --quiet --python .venv-protos/bin/python --require-hashes --requirement requirements/protos.txt
+	@touch $@
+
+# With the server, whose kernels and settings are described, and which executes the gallery.
+$(venv_docs): $(venv_uv)
+	@echo 'Making .venv-docs from requirements/docs.txt'
+	@$(uv) venv --quiet --clear --python $(run) .venv-docs
+	@$(uv) pip install --quiet --python .venv-docs/bin/python --require-hashes --requirement requirements/docs.txt
+	@$(uv) pip install --quiet --python .venv-docs/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # With pip, and not with uv: a release does not depend on .venv.

@@ -53,6 +53,7 @@ def asked_for(lock: str) -> list[Requirement]:
             *groups["build"],
             *groups["dev"],
         ],
+        "docs": [*server, *groups["build"], *groups["docs"]],
         "protos": groups["protos"],
         "release": [*groups["build"], *groups["release"]],
         "server": server,
