@@ -17,7 +17,7 @@ from shardcall_server.settings_sources import load_settings
 
 @rows(("flags", "says"), [({}, "start it with --array-dir"), ({"hosts": 2}, "several hosts")])
 def test_without_files_every_method_says_why(flags, says):
-    servicer = FileServicer(None, *(MagicMock() for _ in range(4)), load_settings(flags))
+    servicer = FileServicer(None, *(MagicMock() for _ in range(5)), load_settings(flags))
     for method in file_service_pb2.DESCRIPTOR.services_by_name["FileService"].methods:
         request = getattr(file_service_pb2, method.input_type.name)()
         with pytest.raises(CallError, match=says) as error:

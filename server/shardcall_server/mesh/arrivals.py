@@ -73,7 +73,7 @@ class Arrivals:
         """Registers an array that is read when a command first uses it."""
         self._resident_arrays.declare(put.array_id, put.type, partial(self._placed, put, source))
 
-    def _placed(self, put: Arrival, source: Source | FileSource | FolderSource) -> jax.Array:
+    def _placed(self, put: Arrival, source: Source | FileSource | ZarrSource | FolderSource) -> jax.Array:
         sharding = named_sharding(build_mesh(put.mesh, put.device_ids), put.spec)
         placement = Placement(padded_shape(put.type.shape, put.spec, put.mesh), sharding)
         array: jax.Array = jax.block_until_ready(source.put(placement, self._copier, may_alias=False))
