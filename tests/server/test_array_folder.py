@@ -43,7 +43,8 @@ def save_half(folder: ArrayFolder, name: str) -> None:
 
 
 def names(path: Path) -> list[str]:
-    return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
+    paths = sorted(str(file.relative_to(path)) for file in path.rglob("*"))
+    return [name for name in paths if not name.startswith(".checkpoints")]
 
 
 def reason_of(call) -> Reason:

@@ -147,7 +147,7 @@ def test_a_folder_belongs_to_one_server_at_a_time(root):
         assert second.last("ada") == first
 
 
-def test_damaged_checkpoints_stay_until_the_next_one(root):
+def test_damaged_checkpoints_stay_before_another_is_written(root):
     with closing(CheckpointFolder(str(root))) as folder:
         save(folder, "ada", u := written(root, "u", np.arange(5)))
     (path,) = (root / ".checkpoints").glob("*.checkpoint")
