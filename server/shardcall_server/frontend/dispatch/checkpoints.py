@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
@@ -77,7 +78,7 @@ class Checkpoints:
         """
         owner = call.principal_name
         _check_names(names)
-        if not self._folder.take():
+        if not self._folder.is_held:  # `adopt` takes them, and restores the arrays
             raise CallError(
                 Reason.FILES_UNAVAILABLE,
                 "the checkpoints belong to another server, which has the same --array-dir; save them there, or again "
@@ -210,7 +211,8 @@ class Checkpoints:
     def adopt(self, mesh: ReadyMesh) -> None:
         """Restores the checkpoints of another server that has ended."""
         if not self._folder.is_held:
-            self.restore(mesh)
+            with contextlib.suppress(SessionEndedError):  # the next mesh gets them
+                self.restore(mesh)
 
     def restore(self, mesh: ReadyMesh) -> None:
         """Declares the arrays of the last checkpoints on a mesh, which reads each when it is first used."""
