@@ -402,7 +402,7 @@ def test_a_call_is_watched_while_it_moves_no_bytes(monkeypatch, progress):
 
 def test_the_thread_of_watched_calls_ends_without_them(monkeypatch):
     class Call(threading.Event):
-        look = threading.Event.set
+        refresh = threading.Event.set
 
     monkeypatch.setattr(watches, "_IDLE_LOOKS", 0)
     call, watcher = Call(), Watcher(0)

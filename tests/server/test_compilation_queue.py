@@ -92,7 +92,7 @@ def test_weights_of_clients_count_at_the_compiler():
     assert session.names[4:] == expected
 
 
-def test_clients_with_their_maximum_under_way_are_passed_over():
+def test_clients_at_their_limit_are_skipped():
     session = SlowSession()
     programs = cache(session, programs=40)
     begin(programs, ["a0", "a1", "a2"], "ann", "1")  # two begin

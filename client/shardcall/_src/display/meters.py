@@ -141,7 +141,7 @@ class _CountingMeter(Meter):
     """Holds the progress of the call.
 
     Args:
-        watcher: calls `look` if the call takes long.
+        watcher: calls `refresh` if the call takes long.
         latest: returns the progress of the call at the server; None for a call that is not watched.
     """
 
@@ -163,7 +163,7 @@ class _CountingMeter(Meter):
         if self._latest is not None:
             self._watcher.remove(self)
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Asks for the progress at the server, unless bytes are being moved, and shows it."""
         if self._latest is None or self._done < self._total:
             return
@@ -216,9 +216,9 @@ class _ReportingMeter(_CountingMeter):
         if done:
             self._finish_phase()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         if not self._listener.is_silent:
-            super().look()
+            super().refresh()
 
     def _show(self, progress: Progress) -> None:
         self._listener(progress)

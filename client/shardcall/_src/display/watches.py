@@ -113,7 +113,7 @@ def show_later(bar: Bar, delay_s: float) -> threading.Timer:
 class Watched(Protocol):
     """A call that a thread waits for in gRPC, where it cannot look itself."""
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Asks for the progress, and shows it."""
 
 
@@ -158,10 +158,10 @@ class Watcher:
         while idle < _IDLE_LOOKS or not self._ends():
             time.sleep(REPORT_INTERVAL_S)
             with self._lock:
-                calls = [call for call, look_at in self._calls.items() if look_at <= time.monotonic()]
+                calls = [call for call, due in self._calls.items() if due <= time.monotonic()]
                 idle = 0 if self._calls else idle + 1
             for call in calls:
-                call.look()
+                call.refresh()
 
     def _ends(self) -> bool:
         with self._lock:
