@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
+from rows import rows
 
 from shardcall.cli import array_files
 from shardcall.cli.app import run
