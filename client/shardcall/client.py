@@ -727,7 +727,7 @@ class Client(KernelMethods[Result[Any]]):
         """Puts an array on the mesh from an npy file or a Zarr array of the server, which `save` or others wrote.
 
         Args:
-            name: the name of the file.
+            name: the name of the file; of an array in a Zarr group, ``"runs/a.zarr/u"``.
             mesh: the mesh to place it on; None for the server's default mesh.
             spec: the sharding; None shards its first axis over all mesh axes.
             timeout: seconds; None for the server's maximum.

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
+from rows import rows
 
 from shardcall.cli import array_files
 from shardcall.cli.app import run
@@ -116,12 +117,13 @@ def test_a_result_that_npy_files_do_not_hold_is_written_with_a_warning(shardcall
     assert (status, "type is not known" in err) == (USAGE, True)
 
 
-def test_an_array_is_saved_in_a_file_of_the_server_and_loaded(shardcall, answer, x_file):
+@rows("name", ["commands/x.npy", "commands/x.zarr"])
+def test_an_array_is_saved_in_a_file_of_the_server_and_loaded(name, shardcall, answer, x_file):
     handle = answer("put", x_file)["handle"]
-    saved = answer("save", handle, "commands/x.npy")
-    assert saved == answer("files", "commands/")[0]
-    assert b"commands/x.npy" in shardcall("files")[1]
-    loaded = answer("load", "commands/x.npy", "--mesh", "x=2", "--spec", "-,x")
+    saved = answer("save", handle, name)
+    assert saved == answer("files", name)[0]
+    assert name.encode() in shardcall("files")[1]
+    loaded = answer("load", name, "--mesh", "x=2", "--spec", "-,x")
     assert (loaded["type"], loaded["spec"]) == (saved["type"], [None, "x"])
     answer("rm", handle, loaded["handle"])
 

@@ -50,6 +50,7 @@ def asked_for(lock: str) -> list[Requirement]:
         "dev": [
             *server,
             *extras["otel"],
+            *extras["zarr"],
             *groups["build"],
             *groups["dev"],
         ],

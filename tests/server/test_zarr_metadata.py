@@ -83,7 +83,7 @@ def test_what_is_written_is_read(folder, tmp_path):
         *(({name: ...}, f"lacks '{name}'") for name in ("shape", "data_type", "chunk_grid", "codecs", "fill_value")),
         ({"zarr_format": ...}, "is of version None of Zarr"),
         ({"zarr_format": 2}, "is of version 2 of Zarr"),
-        ({"node_type": "group"}, "is a 'group' of Zarr, and the server reads arrays"),
+        ({"node_type": "group"}, "is a 'group' of Zarr, and the server reads arrays: name one in it"),
         ({"shape": [7, -5]}, "as shape, and sizes of at least 0"),
         ({"shape": [7, 5.0]}, "as shape"),
         ({"shape": [7, True]}, "as shape"),

@@ -163,10 +163,14 @@ class ArrayFolder:
     def opened(self, owner: str, name: str) -> Iterator[int]:
         """Opens a file, or the directory of a Zarr array, for reading, during the body.
 
+        Args:
+            owner: the principal; empty for none.
+            name: the name of a file, or with further parts that of an array in a Zarr group.
+
         Raises:
             CallError: INVALID_PARAMETER, FILE_NOT_FOUND, FILES_UNAVAILABLE.
         """
-        *folders, leaf = parts_of(name)
+        *folders, leaf = name.split("/") if _is_in_group(name) else parts_of(name)
         try:
             with self._opened(owner, folders) as folder:
                 fd = os.open(leaf, FOLDER_FLAGS if is_zarr(name) else _READ_FLAGS, dir_fd=folder)
@@ -335,14 +339,24 @@ def parts_of(name: str) -> list[str]:
 
 
 def is_zarr(name: str) -> bool:
-    """Returns True for the name of a Zarr array, and False for that of an npy file."""
-    return name.endswith(_ZARR)
+    """Returns True for the name of a Zarr array, or of one in a group, and False for that of an npy file."""
+    return name.endswith(_ZARR) or f"{_ZARR}/" in name
 
 
 def _is_name(name: str) -> bool:
     if len(name) > MAX_PARTS * 65 or _NAME.fullmatch(name) is None or not name.endswith((_NPY, _ZARR)):
         return False
     return not any(folder.endswith((_NPY, _ZARR)) for folder in name.split("/")[:-1])
+
+
+def _is_in_group(name: str) -> bool:
+    """Returns True for the name of a Zarr group with the names of an array in it: ``runs/a.zarr/u``."""
+    if len(name) > MAX_PARTS * 65 or _NAME.fullmatch(name) is None:
+        return False
+    group, _, inside = name.partition(f"{_ZARR}/")
+    return (
+        _is_name(group + _ZARR) and bool(inside) and not any(part.endswith((_NPY, _ZARR)) for part in inside.split("/"))
+    )
 
 
 def _has_form(leaf: str, folder: int) -> bool:

@@ -71,7 +71,7 @@ def check_chunks(folder: int, blosc_bytes: int | None = None) -> None:
 
 
 def remove_tree(name: str, folder: int) -> None:
-    """Removes a file, a link, or a directory and all that is in it; of a Zarr array its metadata first.
+    """Removes a file, a link, or a directory and all that is in it; of Zarr arrays their metadata first.
 
     So who has read all that he wanted, and finds the metadata still there, has missed nothing.
 
@@ -134,8 +134,10 @@ def _remove(name: str, folder: int) -> None:
         os.unlink(name, dir_fd=folder)
         return
     with _opened(name, folder) as below:
-        with contextlib.suppress(OSError):
-            os.unlink(METADATA_NAME, dir_fd=below)
+        for parent, entry, _ in _entries(below):
+            if entry == METADATA_NAME:
+                with contextlib.suppress(OSError):
+                    os.unlink(entry, dir_fd=parent)
         for parent, entry, status in _entries(below):
             with contextlib.suppress(FileNotFoundError):
                 if stat.S_ISDIR(status.st_mode):

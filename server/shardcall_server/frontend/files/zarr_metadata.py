@@ -217,7 +217,7 @@ def _node(data: bytes) -> dict[str, Any]:
     if node.get("zarr_format") != 3:
         raise damaged_zarr(f"is of version {_shown(node.get('zarr_format'))} of Zarr, and the server reads 3")
     if node.get("node_type") != "array":
-        raise damaged_zarr(f"is a {_shown(node.get('node_type'))} of Zarr, and the server reads arrays")
+        raise damaged_zarr(f"is a {_shown(node.get('node_type'))} of Zarr, and the server reads arrays: name one in it")
     if node.get("storage_transformers"):
         raise damaged_zarr("has storage transformers, which the server does not read")
     for name, value in node.items():
