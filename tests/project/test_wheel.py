@@ -70,6 +70,13 @@ def run_client(
     return client_environment(run, wheel, lock, tmp_path_factory.mktemp("venv") / request.param)
 
 
+def test_the_wheel_has_the_files_of_the_live_page(root: Path, contents: set[str]) -> None:
+    folder = root / "server/shardcall_server/frontend/web/static"
+    names = {f"shardcall_server/frontend/web/static/{file.name}" for file in folder.iterdir()}
+    assert len(names) == 5
+    assert names <= contents
+
+
 def test_the_wheel_holds_the_four_packages_and_nothing_else(contents: set[str]) -> None:
     top = {name.partition("/")[0] for name in contents}
     assert {name for name in top if not name.endswith(".dist-info")} == {

@@ -75,11 +75,11 @@ class ProgramCalls:
     """The calls that ran a program.
 
     Attributes:
-        calls: their number.
+        hits: those that found it in the cache.
         execute_s: the seconds that it ran on the devices.
     """
 
-    calls: int = 0
+    hits: int = 0
     execute_s: float = 0.0
 
 
@@ -109,7 +109,7 @@ class RecentCalls:
         with self._lock:
             self._calls.append(ended)
             if call.key:
-                self._count(call.key, call.timing.execute_seconds)
+                self._count(call.key, bool(call.cache_hit), call.timing.execute_seconds)
         if reason is not None and not call.is_dependent:  # a chain of any length is one error
             self._add_error(RecentError(method, call.kernel, call.principal_name, call.request_id, reason, now))
 
@@ -136,13 +136,13 @@ class RecentCalls:
         with self._lock:
             return replace(self._programs.get(key, ProgramCalls()))
 
-    def _count(self, key: str, execute_s: float) -> None:
+    def _count(self, key: str, is_hit: bool, execute_s: float) -> None:
         counts = self._programs.get(key)
         if counts is None:
             counts = self._programs[key] = ProgramCalls()
             if len(self._programs) > _MAX_PROGRAMS:
                 self._programs.popitem(last=False)
-        counts.calls += 1
+        counts.hits += is_hit
         counts.execute_s += execute_s
 
     def _add_error(self, error: RecentError) -> None:

@@ -226,7 +226,7 @@ def _program(program: CachedProgram, recent: RecentCalls) -> Json:
         "device_bytes": program.device_bytes,
         "compile_s": program.compile_s,
         "from_disk": program.from_disk,
-        "hits": max(0, counts.calls - 1),
+        "hits": counts.hits,
         "execute_s": counts.execute_s,
     }
 

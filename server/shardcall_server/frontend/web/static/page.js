@@ -9,6 +9,7 @@ const OTHER = "#8c959f";
 const RETRY_MS = 2000;
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 let last = null;
+let watching = null;
 
 const get = (id) => document.getElementById(id);
 
@@ -246,7 +247,8 @@ function draw(now) {
 function say(text) { get("message").textContent = text; }
 
 async function watch() {
-  const answer = await fetch("/events", { cache: "no-store" });
+  watching = new AbortController();
+  const answer = await fetch("/events", { cache: "no-store", signal: watching.signal });
   if (answer.status === 401) { location.reload(); return; }
   if (!answer.ok) { say(await answer.text()); return; }
   say("");
@@ -257,13 +259,20 @@ async function watch() {
     if (done) return;
     const events = (text + value).split("\n\n");
     text = events.pop();
-    if (events.length && !document.hidden) draw(JSON.parse(events.at(-1).slice("data: ".length)));
+    if (events.length) draw(JSON.parse(events.at(-1).slice("data: ".length)));
   }
 }
 
+function shown() {  // nobody watches a hidden page: the server need not make snapshots for it
+  if (!document.hidden) return null;
+  return new Promise((resolve) => document.addEventListener("visibilitychange", () => resolve(shown()), { once: true }));
+}
+
 async function watchAlways() {
+  document.addEventListener("visibilitychange", () => { if (document.hidden && watching) watching.abort(); });
   for (;;) {
-    try { await watch(); } catch { /* the server has gone */ }
+    await shown();
+    try { await watch(); } catch { /* the server has gone, or the page is hidden */ }
     get("state").textContent = "not connected";
     get("state").className = "badge bad";
     await new Promise((resolve) => setTimeout(resolve, RETRY_MS));

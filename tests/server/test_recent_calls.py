@@ -1,0 +1,63 @@
+"""The last calls and errors, as the live page shows them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from shardcall.v1 import timing_pb2
+from shardcall_core.call_error import Reason
+from shardcall_server.frontend.observability.recent_calls import ProgramCalls, RecentCalls
+
+
+def call(request_id: str = "a", **attributes: object) -> SimpleNamespace:
+    usual = {
+        "kernel": "diff",
+        "principal_name": "ada",
+        "timing": timing_pb2.Timing(execute_seconds=0.5, total_seconds=1.0),
+        "phases": [("execute", 0.5, 1.0)],
+        "received_bytes": 1,
+        "sent_bytes": 2,
+        "shared_bytes": 4,
+        "key": "k",
+        "cache_hit": True,
+        "is_dependent": False,
+    }
+    return SimpleNamespace(request_id=request_id, **{**usual, **attributes})
+
+
+def test_the_last_calls_are_kept_the_latest_first():
+    recent = RecentCalls()
+    for i in range(100):
+        recent.add("Execute", call(str(i)), None)
+    kept = recent.calls()
+    assert [one.request_id for one in kept] == [str(i) for i in range(99, 75, -1)]
+    assert (kept[0].total_s, kept[0].array_bytes, kept[0].reason) == (1.0, 7, None)
+    assert recent.errors() == []
+
+
+def test_equal_errors_without_another_between_them_are_counted_and_dependent_ones_are_not():
+    recent = RecentCalls()
+    for i in range(3):
+        recent.add("Execute", call(str(i)), Reason.AXIS_OUT_OF_RANGE)
+    recent.add("Execute", call("dependent", is_dependent=True), Reason.AXIS_OUT_OF_RANGE)
+    recent.add("Execute", call("other", kernel="sum"), Reason.AXIS_OUT_OF_RANGE)
+    for _ in range(1000):
+        recent.add_refused("other", Reason.TOKEN_REQUIRED)
+    shown = [(one.request_id, one.kernel, one.reason, one.count) for one in recent.errors()]
+    assert shown == [
+        ("", "", Reason.TOKEN_REQUIRED, 1000),
+        ("other", "sum", Reason.AXIS_OUT_OF_RANGE, 1),
+        ("2", "diff", Reason.AXIS_OUT_OF_RANGE, 3),
+    ]
+
+
+def test_the_calls_of_programs_are_counted_for_a_limited_number():
+    recent = RecentCalls()
+    recent.add("Execute", call(cache_hit=False), None)
+    recent.add("Execute", call(), None)
+    recent.add("Execute", call(key=""), None)
+    assert recent.of_program("k") == ProgramCalls(hits=1, execute_s=1.0)
+    for i in range(1024):
+        recent.add("Execute", call(key=f"k{i}"), None)
+    assert recent.of_program("k") == ProgramCalls()
+    assert recent.of_program("k1023").hits == 1
