@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 from conftest import running_server
+from end_to_end.processes import wait_for
 
 import shardcall as sc
 
 CLIENTS = 16
-CALLS_S = 1.0  # between the steps of the rolling drain
+PAUSE_S = 0.02  # between the calls of a client, or a server that starts would have no processor
 
 
 class Caller(threading.Thread):
@@ -36,7 +36,7 @@ class Caller(threading.Thread):
     def run(self):
         squares, x = np.arange(8.0) ** 2, np.arange(8.0)
         with self.client as client:
-            while not self.stopped.is_set():
+            while not self.stopped.wait(PAUSE_S):
                 try:
                     result = client.diff(squares).array
                     assert result.tolist() == (2 * x[:-1] + 1).tolist()
@@ -84,10 +84,11 @@ def test_a_rolling_drain_of_two_servers_fails_no_call(servers, figure):
     for caller in callers:
         caller.start()
     for server in servers:
-        time.sleep(CALLS_S)
+        wait_for(lambda address=server.address: all(caller.counts[address] for caller in callers))
         server.drain()
         server.start()
-    time.sleep(CALLS_S)
+    returned = [caller.counts[addresses[0]] for caller in callers]
+    wait_for(lambda: all(caller.counts[addresses[0]] > n for caller, n in zip(callers, returned, strict=True)))
     stopped.set()
     for caller in callers:
         caller.join(60)
