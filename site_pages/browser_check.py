@@ -1,6 +1,6 @@
 """Opens pages of the built site in headless Chromium, as files: accessibility by axe, width on a phone, and the search.
 
-    .venv-docs/bin/python site_pages/browser_check.py site [--pictures FOLDER] [PAGE ...]
+    .venv-docs/bin/python site_pages/browser_check.py site [--pictures FOLDER] [--pages PAGE ...]
 
 The exit status is 1 if there is a violation; Debian has the browser as chromium and chromium-driver.
 """
@@ -86,7 +86,7 @@ def main() -> int:
     """Checks the pages; returns 0 if nothing is wrong."""
     parser = argparse.ArgumentParser(description="Checks the built site in a browser.")
     parser.add_argument("site", type=Path)
-    parser.add_argument("pages", nargs="*", default=PAGES)
+    parser.add_argument("--pages", nargs="+", default=PAGES)
     parser.add_argument("--pictures", type=Path, help="the folder for a picture of every page in every size")
     arguments = parser.parse_args()
     count = 0
