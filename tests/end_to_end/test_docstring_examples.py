@@ -23,7 +23,11 @@ def examples() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Yields the functions whose docstrings have an example, but for those written from the table of functions."""
     methods = {f"{cls.__name__}.{name}": item for cls in CLASSES for name, item in vars(cls).items()}
     for name, item in (FUNCTIONS | methods).items():
-        if inspect.isfunction(item) and not name.rpartition(".")[2].startswith("_") and ">>> " in (item.__doc__ or ""):
+        if (
+            inspect.isfunction(item)
+            and not name.rpartition(".")[2].startswith("_")
+            and "Example:\n" in (item.__doc__ or "")
+        ):
             yield name, item
 
 
@@ -31,7 +35,9 @@ EXAMPLES = dict(examples())
 
 
 def test_every_method_of_the_client_has_an_example() -> None:
-    methods = {f"Client.{name}" for name, item in vars(sc.Client).items() if inspect.isfunction(item) and name[0] != "_"}
+    methods = {
+        f"Client.{name}" for name, item in vars(sc.Client).items() if inspect.isfunction(item) and name[0] != "_"
+    }
     assert (methods | set(FUNCTIONS)) - set(EXAMPLES) == set()
     assert len(EXAMPLES) >= FEWEST
 

@@ -93,7 +93,9 @@ def test_links_out_of_the_pages_lead_to_the_project() -> None:
 def test_links_named_by_a_file_are_named_by_its_title() -> None:
     from site_pages.links import with_titles
 
-    assert with_titles("[hosts.md](hosts.md#faults), [x](hosts.md)") == "[Several hosts](hosts.md#faults), [x](hosts.md)"
+    assert (
+        with_titles("[hosts.md](hosts.md#faults), [x](hosts.md)") == "[Several hosts](hosts.md#faults), [x](hosts.md)"
+    )
 
 
 def test_every_link_and_anchor_leads_somewhere(site: Path, pages: dict[Path, Page]) -> None:
