@@ -66,7 +66,8 @@ def faults(driver: webdriver.Chrome, address: str) -> Iterator[str]:
         yield f"{overflow} pixels wider than the window"
     for violation in Axe().run(driver)["violations"]:
         nodes = violation["nodes"]
-        yield f"{violation['id']} ({violation['impact']}), {len(nodes)} times: {' '.join(nodes[0]['html'].split())[:160]}"
+        element = " ".join(nodes[0]["html"].split())
+        yield f"{violation['id']} ({violation['impact']}), {len(nodes)} times: {element[:160]}"
     for entry in driver.get_log("browser"):
         yield f"console: {entry['message'][:200]}"
 
