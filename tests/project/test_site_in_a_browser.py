@@ -1,4 +1,4 @@
-"""The documentation site in headless Chromium: no accessibility errors by axe, no overflow on a phone, a search that works."""
+"""The documentation site in headless Chromium: no faults by axe, no overflow on a phone, a search that works."""
 
 from __future__ import annotations
 
