@@ -44,6 +44,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Names the dialog of the search, for those who hear the page."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Directs links to files outside docs/ to the project, and names pages by their titles."""
     if page.file.src_uri == "index.md":

@@ -29,10 +29,10 @@ def _sections() -> Iterator[str]:
         yield f"## {group.__name__.removesuffix('Settings')}"
         yield (group.__doc__ or "").strip()
         rows = [
-            (f"`--{name.replace('_', '-')}`", _default(field), _range(field), field.description or "")
+            (f"`--{name.replace('_', '-')}`", field.description or "", _default(field), _range(field))
             for name, field in group.model_fields.items()
         ]
-        yield table(("setting", "default", "allowed", ""), rows)
+        yield table(("setting", "meaning", "default", "allowed"), rows)
 
 
 def _groups() -> list[type[BaseModel]]:

@@ -174,6 +174,10 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> client.call("diff", np.array([1, 4, 9]), n=2).array
+            array([2])
         """
         options = CallOptions(mesh, in_specs, out_specs, strategy)
         if self._tracer.is_tracing(operands):
@@ -219,6 +223,11 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             ShardcallError: of the class that fits, for invalid arguments, or if the call cannot be sent in time.
+
+        Example:
+            >>> h = client.submit("diff", np.array([1, 4, 9]))
+            >>> h.get()
+            array([3, 5])
         """
         options = CallOptions(mesh, in_specs, out_specs, strategy)
         if self._tracer.is_tracing(operands):
@@ -241,6 +250,10 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             DeadlineExceededError: if not all are done in time; they continue.
             ShardcallError: of a submitted call that failed, if neither this nor another method has raised it before.
+
+        Example:
+            >>> h = client.put(np.arange(4.0)) + 1
+            >>> client.synchronize()
         """
         self._submitter.flush_all()
         self._submitter.pending.synchronize(None if timeout is None else self._deadline(timeout))
@@ -249,6 +262,10 @@ class Client(KernelMethods[Result[Any]]):
         """Returns what the latest calls that were recorded ran as, oldest first; ``print`` shows a table.
 
         Calls that depend on each other are recorded and sent as one program (docs/pending_arrays.md).
+
+        Example:
+            >>> values = (client.put(np.arange(4.0)) * 2 + 1).get()
+            >>> trace = client.trace_calls()
         """
         return self._submitter.sending.history.trace()
 
@@ -267,6 +284,10 @@ class Client(KernelMethods[Result[Any]]):
         """Returns the plan of a call, without running it.
 
         Arguments are those of `call`; a `shardcall.Array` stands for an array of its type.
+
+        Example:
+            >>> client.plan("diff", sc.Array((64, 8), "float64"), axis=0, mesh=sc.Mesh(x=8), spec="x", strategy="halo")
+            <Plan diff(…) by 'halo' on …>
         """
         options = CallOptions(mesh, in_specs, out_specs, strategy)
         call = prepare(name, operands, parameters, options, memo=self._templates.messages)
@@ -303,6 +324,11 @@ class Client(KernelMethods[Result[Any]]):
         As with ``jax.stages.Compiled``, an array on the mesh whose placement differs from the compiled one raises a
         `ShardingError`, a bound one immediately. With ``reshard=True`` calls move it instead; so does a single call
         ``compiled(x, reshard=True)``.
+
+        Example:
+            >>> diff = client.compile("diff", sc.Array((4,), "int64"))
+            >>> diff(np.array([1, 4, 9, 16])).array
+            array([3, 5, 7])
         """
         options = CallOptions(mesh, in_specs, out_specs, strategy)
         call = prepare(name, operands, parameters, options, memo=self._templates.messages)
@@ -369,6 +395,11 @@ class Client(KernelMethods[Result[Any]]):
 
         Returns:
             A `shardcall.TracedFunction`.
+
+        Example:
+            >>> double = client.jit(lambda x: 2 * x)
+            >>> double(np.arange(4)).get()
+            array([0, 2, 4, 6])
         """
         if function is None:
             return lambda function: self.jit(function, static=static, donate=donate, exact=exact, out_specs=out_specs)
@@ -393,6 +424,11 @@ class Client(KernelMethods[Result[Any]]):
         Returns:
             A `shardcall.TracedFunction`, which returns a pair: what the function returns, and the gradient in the
             structure of the argument, of several arguments a tuple.
+
+        Example:
+            >>> value, slope = client.value_and_grad(lambda x: (x * x).sum())(np.array([1.0, 3.0]))
+            >>> value.item(), slope.get()
+            (10.0, array([2., 6.]))
         """
         return self._transformed(
             FunctionGradient(self._tracer.active, function, argnums, has_value=True, has_aux=has_aux)
@@ -408,6 +444,10 @@ class Client(KernelMethods[Result[Any]]):
 
         Returns:
             A `shardcall.TracedFunction`, which returns the gradient; with ``has_aux`` a pair of it and the others.
+
+        Example:
+            >>> client.grad(lambda x: (x * x).sum())(np.array([1.0, 3.0])).get()
+            array([2., 6.])
         """
         return self._transformed(
             FunctionGradient(self._tracer.active, function, argnums, has_value=False, has_aux=has_aux)
@@ -423,6 +463,11 @@ class Client(KernelMethods[Result[Any]]):
 
         Returns:
             A pair: the results, and their derivatives in the same structure.
+
+        Example:
+            >>> result, slope = client.jvp(np.square, [np.array([3.0])], [np.array([1.0])])
+            >>> result.get(), slope.get()
+            (array([9.]), array([6.]))
         """
         return self._transformed(ForwardDerivative(self._tracer.active, function))(tuple(primals), tuple(tangents))
 
@@ -438,6 +483,11 @@ class Client(KernelMethods[Result[Any]]):
         Returns:
             A pair: the results, and a function that takes cotangents of the structure and the types of the results, and
             returns a tuple of the products of these and the derivatives for each argument.
+
+        Example:
+            >>> result, pull = client.vjp(np.square, np.array([3.0]))
+            >>> pull(np.array([1.0]))[0].get()
+            array([6.])
         """
         product = self._transformed(ReverseDerivative(self._tracer.active, function))
         leaves, structure = flatten(primals)
@@ -453,6 +503,11 @@ class Client(KernelMethods[Result[Any]]):
 
         Returns:
             A `shardcall.TracedFunction` with the same results.
+
+        Example:
+            >>> layer = client.checkpoint(lambda x: np.sin(np.square(x)))
+            >>> client.grad(lambda x: layer(x).sum())(np.array([0.0])).get()
+            array([0.])
         """
         return self._transformed(Checkpoint(self._tracer.active, function))
 
@@ -475,6 +530,11 @@ class Client(KernelMethods[Result[Any]]):
         Returns:
             A `shardcall.TracedFunction`. It raises an `InvalidParameterError` for axes that there are not, axes of
             different lengths, and if no argument is mapped.
+
+        Example:
+            >>> dot = client.vmap(lambda x, y: (x * y).sum())
+            >>> dot(np.ones((2, 3)), np.arange(6.0).reshape(2, 3)).get()
+            array([ 3., 12.])
         """
         return self._transformed(VectorizedFunction(self._tracer.active, function, in_axes, out_axes))
 
@@ -512,6 +572,11 @@ class Client(KernelMethods[Result[Any]]):
             InvalidRequestError: if the name stands for another array.
             ResourceExhaustedError: if the server's limits do not allow it.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.arange(16.0), mesh=sc.Mesh(x=8), spec=sc.P("x"))
+            >>> np.sum(h).item()
+            120.0
         """
         array, keep_s, deadline = array_to_put(x), checked_keep(keep_for), self._deadline(timeout)
         if name is None:
@@ -555,6 +620,14 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             InvalidRequestError: if the name stands for another array.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.arange(4.0))
+            >>> client.name(h, "temperatures", replace=True)
+            >>> client.open("temperatures").get()
+            array([0., 1., 2., 3.])
+            >>> client.delete(h)
+            1
         """
         keep_s, deadline = checked_keep(keep_for), self._deadline(timeout)
         self._remote_arrays.names.name(array, checked_name(name), deadline, replaces=replace, keep_s=keep_s)
@@ -571,6 +644,14 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ArrayLostError: if no array of this principal has the name, and none that another principal shares with it.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.zeros(3), name="counts", replace=True)
+            >>> h[0] = 5
+            >>> client.open("counts").get()
+            array([5., 0., 0.])
+            >>> client.delete(h)
+            1
         """
         return self._remote_arrays.names.open(self, name, self._deadline(timeout))
 
@@ -591,6 +672,13 @@ class Client(KernelMethods[Result[Any]]):
             ArrayLostError: if no array has the name.
             NotSupportedError: if the server does not authenticate its callers, who may all use the name.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.zeros(3), name="shared", replace=True)
+            >>> client.share("shared", with_="alice")
+            >>> client.unshare("shared")
+            >>> client.delete(h)
+            1
         """
         principal, deadline = checked_principal(with_), self._deadline(timeout)
         self._remote_arrays.names.share(checked_name(name), principal, deadline, may_write=bool(write))
@@ -606,6 +694,13 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ArrayLostError: if no array has the name.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.zeros(3), name="shared", replace=True)
+            >>> client.share("shared", with_="alice", write=True)
+            >>> client.unshare("shared", with_="alice")
+            >>> client.delete(h)
+            1
         """
         principal = "" if with_ is None else checked_principal(with_)
         self._remote_arrays.names.unshare(checked_name(name), principal, self._deadline(timeout))
@@ -627,6 +722,11 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             numpy.exceptions.AxisError: if there is no such axis.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.bucket(np.arange(100.0))
+            >>> (h + 1).shape
+            (100,)
         """
         if (here := find_remote_array(x)) is not None:
             return BucketedArray.of(self.xp.array(here, mesh=mesh, spec=spec), normalize_axis_index(axis, here.ndim))
@@ -644,6 +744,11 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.arange(4.0))
+            >>> client.get(h)
+            array([0., 1., 2., 3.])
         """
         return self._remote_arrays.get(self, array, deadline_after(timeout, self._info.limits.max_call_seconds))
 
@@ -657,6 +762,11 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.arange(4.0))
+            >>> client.describe(h.handle).shape
+            (4,)
         """
         return self._remote_arrays.describe(self, array, self._deadline(timeout))
 
@@ -675,6 +785,11 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.arange(4.0))
+            >>> client.delete(h)
+            1
         """
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
@@ -690,6 +805,11 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.arange(4.0))
+            >>> h.handle in {array.handle for array in client.list()}
+            True
         """
         if of_all_clients:
             return self._remote_arrays.of_principal(self, self._deadline(timeout))
@@ -712,6 +832,11 @@ class Client(KernelMethods[Result[Any]]):
             ArrayLostError: if the array is no longer there.
             ResourceExhaustedError: if the server's limits or its disk do not allow it.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> h = client.put(np.arange(4.0))
+            >>> client.save(h, "runs/a.npy").name
+            'runs/a.npy'
         """
         return self._remote_arrays.save(array, name, deadline_after(timeout, self._info.limits.max_call_seconds))
 
@@ -736,6 +861,11 @@ class Client(KernelMethods[Result[Any]]):
             InvalidRequestError: if there is no such file, or it is damaged.
             ResourceExhaustedError: if the server's limits do not allow it.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> saved = client.save(client.put(np.arange(4.0)), "runs/b.npy")
+            >>> client.load("runs/b.npy", mesh=sc.Mesh(x=2)).get()
+            array([0., 1., 2., 3.])
         """
         return self._remote_arrays.load(self, name, mesh, spec, self._deadline(timeout))
 
@@ -769,6 +899,11 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> saved = client.save(client.put(np.arange(4.0)), "tables/c.npy")
+            >>> [file.name for file in client.files("tables/")]
+            ['tables/c.npy']
         """
         return self._saved_files.all(prefix, self._deadline(timeout))
 
@@ -781,6 +916,10 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> client.remove_file("runs/none.npy")
+            False
         """
         return self._saved_files.remove(name, self._deadline(timeout))
 
@@ -797,6 +936,12 @@ class Client(KernelMethods[Result[Any]]):
         Raises:
             InvalidOperandError: for a negative size.
             OperandTypeError: for an unsupported element type.
+
+        Example:
+            >>> x = client.empty((4, 3), np.float32)
+            >>> x[:] = 1
+            >>> client.sum(x).array
+            array(12., dtype=float32)
         """
         array_type = Array(shape, dtype)
         if self._shared_memory is None:
@@ -804,29 +949,52 @@ class Client(KernelMethods[Result[Any]]):
         return self._shared_memory.empty(array_type, self._deadline(SHORT_TIMEOUT_S))
 
     def statistics(self) -> Statistics:
-        """Returns the counts of this client since it connected."""
+        """Returns the counts of this client since it connected.
+
+        Example:
+            >>> statistics = client.statistics()
+        """
         return self._implicit_gets.statistics()
 
     def kernels(self, *, timeout: float | None = 10.0) -> KernelTable:
-        """Returns the descriptions of the server's kernels; ``print`` shows them in 80 columns."""
+        """Returns the descriptions of the server's kernels; ``print`` shows them in 80 columns.
+
+        Example:
+            >>> "diff" in [kernel.name for kernel in client.kernels()]
+            True
+        """
         request = kernel_service_pb2.ListKernelsRequest()
         response = self._transport.unary(self._transport.stubs.kernels.ListKernels, request, self._deadline(timeout))
         return KernelTable(map(kernels.from_proto, response.kernels))
 
     def kernel(self, name: str, *, timeout: float | None = 10.0) -> KernelDescription:
-        """Returns the description of a kernel."""
+        """Returns the description of a kernel.
+
+        Example:
+            >>> [strategy.name for strategy in client.kernel("diff").strategies]
+            ['gspmd', 'halo']
+        """
         request = kernel_service_pb2.DescribeKernelRequest(kernel=name)
         response = self._transport.unary(self._transport.stubs.kernels.DescribeKernel, request, self._deadline(timeout))
         return kernels.from_proto(response.kernel)
 
     def server_info(self, *, timeout: float | None = 10.0) -> ServerInfo:
-        """Returns the server's version, devices and limits."""
+        """Returns the server's version, devices and limits.
+
+        Example:
+            >>> client.server_info().platform
+            'cpu'
+        """
         return ask_server_info(self._transport, self._deadline(timeout))
 
     def usage(self, *, timeout: float | None = 10.0) -> Usage:
         """Returns the server's present use of memory, programs and arrays, also by principal.
 
         Without the scope ``admin``, it is that of the caller's principal alone.
+
+        Example:
+            >>> client.usage().arrays >= 0
+            True
         """
         request = server_info_service_pb2.GetUsageRequest()
         return usage.from_proto(
@@ -866,6 +1034,10 @@ class Client(KernelMethods[Result[Any]]):
             InvalidParameterError: if the directory is not a path, or ``max_seconds`` not a number.
             InvalidRequestError: if a profile is being recorded already, or the server discarded it.
             AccessDeniedError: if the token does not have the scope ``admin``.
+
+        Example:
+            >>> with client.profile("traces") as profile:
+            ...     product = client.matmul(np.eye(2), np.eye(2))
         """
         return Profile(self._transport, directory, max_seconds, lambda: self._deadline(timeout))
 
@@ -873,6 +1045,10 @@ class Client(KernelMethods[Result[Any]]):
         """Deletes this client's arrays from the mesh and closes the connection; may be called again.
 
         A server that `local` started is terminated. Results in this process, and arrays of `empty`, stay valid.
+
+        Example:
+            >>> other = sc.connect(client.address)
+            >>> other.close()
         """
         if sys.is_finalizing():  # the connection ends with the process, and the arrays with their lease
             return

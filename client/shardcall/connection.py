@@ -118,6 +118,11 @@ def connect(
             sent unencrypted to another machine.
         AccessDeniedError: if the server does not know the token, or requires one and there is none.
         ServerUnavailableError: if no server answers, TLS fails, or the mesh was never ready.
+
+    Example:
+        >>> with sc.connect(client.address) as other:
+        ...     other.put(np.arange(4.0)).sum().item()
+        6.0
     """
     report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=level_of_caller()))
     targets = []

@@ -82,6 +82,11 @@ def local(
         InvalidParameterError: for an invalid value of a setting, or an invalid ``start_timeout``.
         ClientClosedError: if Python exits.
         ServerUnavailableError: if it does not start; the message has the reason, or the end of its output.
+
+    Example:
+        >>> with sc.local(devices=2) as server:
+        ...     server.diff(np.arange(4.0)).array
+        array([1., 1., 1.])
     """
     check_not_exiting()
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:

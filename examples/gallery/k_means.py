@@ -19,9 +19,9 @@ CENTRES = 6
 def points(size: int) -> np.ndarray:
     """Returns points about some places, each with its spread."""
     random = np.random.default_rng(2)
-    places, spreads = random.uniform(-4, 4, (CENTRES, 2)), random.uniform(0.3, 0.9, CENTRES)
+    means, spreads = random.uniform(-4, 4, (CENTRES, 2)), random.uniform(0.3, 0.9, CENTRES)
     of = np.arange(size) % CENTRES
-    return places[of] + spreads[of, None] * random.standard_normal((size, 2))
+    return means[of] + spreads[of, None] * random.standard_normal((size, 2))
 
 
 def nearest(centres: Any, x: Any) -> Any:

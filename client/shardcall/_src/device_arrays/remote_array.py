@@ -230,6 +230,10 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         Raises:
             ArrayLostError: if it is no longer there.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> (client.put(np.arange(3.0)) + 1).get()
+            array([1., 2., 3.])
         """
         if (present := self._owner._present(self)) is not self:
             present._refuse_values()  # a later call of the traced function would not read them again
@@ -248,6 +252,9 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
         Raises:
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> client.put(np.arange(3.0)).delete()
         """
         if not self._why_lost:
             self._owner.delete(self, timeout=timeout)

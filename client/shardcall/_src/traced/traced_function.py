@@ -139,6 +139,11 @@ class TracedFunction:
         Raises:
             TracingError: for a function that cannot be traced, and one that returns another type than its argument's.
             ShardcallError: of the class that fits, for invalid arguments.
+
+        Example:
+            >>> double = client.jit(lambda x: 2 * x)
+            >>> double.repeat(np.array([1, 3]), times=5).get()
+            array([32, 96])
         """
         if self._active.trace is not None:
             is_value = isinstance(times, TracedNumber | RemoteArray)
@@ -232,6 +237,11 @@ class TracedFunction:
         Raises:
             TracingError: for a function that cannot be traced.
             ShardcallError: of the class that fits, for invalid arguments.
+
+        Example:
+            >>> double = client.jit(lambda x: 2 * x)
+            >>> double.plan(np.arange(4.0)).results[0].type.shape
+            (4,)
         """
         program, operands, _trace = self._program(*self._leaves(args, kwargs))
         plans: list[Any] = []
