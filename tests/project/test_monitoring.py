@@ -39,6 +39,7 @@ def values_of(address: str, query: str) -> list[str]:
         return []
 
 
+@pytest.mark.long  # it builds an image
 @pytest.mark.docker
 def test_prometheus_scrapes_the_server(monitored: Project) -> None:
     record = monitored.inspect(monitored.identity("prometheus"))

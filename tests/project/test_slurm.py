@@ -63,6 +63,7 @@ def cluster(run: Run, root: Path, require: Require) -> Iterator[Cluster]:
             run("docker", "kill", identity)
 
 
+@pytest.mark.long  # a minute; `make test` has the other test
 @pytest.mark.docker
 @pytest.mark.parametrize(
     ("script", "flags", "devices"),
