@@ -137,7 +137,7 @@ class FakeCallStream:
     def answer(self, send, deadline, *, rerun=False):
         return send().result(deadline)
 
-    def delete(self, handles):
+    def delete(self, handles, *, with_named=False):
         self.add(list(handles))
 
     def renew_token(self, error, deadline):

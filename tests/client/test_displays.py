@@ -99,6 +99,9 @@ class Unreachable:
 
     _shows_values = False
 
+    def _expected_placement(self, call: object, index: int) -> None:
+        """Returns that of a result of a call that nobody has placed yet."""
+
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"a display asks the client for {name}")
 

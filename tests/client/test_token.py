@@ -137,7 +137,10 @@ def test_no_token_goes_where_no_private_socket_is(server, user_token, exchange):
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
         assert shown(server) is None
-        assert f"no server of this user on this machine listens at {server.address}" in client._transport._token.advice
+        assert (
+            f"no server of this user on this machine listens at {server.address}"
+            in client._transport.servers.token.advice
+        )
     token = find_token(REMOTE, None, encrypted=True)
     assert token.show(60) == ""
     assert "only for servers on this machine" in token.advice
@@ -303,7 +306,7 @@ def test_a_variable_that_is_no_token_is_named(monkeypatch):
 
 def test_no_repr_of_a_client_contains_the_token(server):
     with shardcall.connect(server.address, token=EXPLICIT) as client:
-        things = [client, client._transport, client._transport._token, Token(EXPLICIT, "x")]
+        things = [client, client._transport, client._transport.servers.token, Token(EXPLICIT, "x")]
         assert not any(EXPLICIT in repr(thing) + str(thing) for thing in things)
 
 

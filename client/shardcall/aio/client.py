@@ -92,6 +92,10 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
         """Returns what the latest calls that were recorded ran as, oldest first; ``print`` shows a table.
 
         Calls that depend on each other are recorded and sent as one program (docs/pending_arrays.md).
+
+        Example:
+            >>> values = (client.put(np.arange(4.0)) * 2 + 1).get()
+            >>> trace = client.trace_calls()
         """
         return self._wrapped.trace_calls()
 

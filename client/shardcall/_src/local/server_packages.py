@@ -18,7 +18,9 @@ MODULES: Mapping[str, str] = MappingProxyType(
         "cryptography": "cryptography",
         "prometheus-client": "prometheus_client",
         "pydantic-settings": "pydantic_settings",
+        "starlette": "starlette",
         "structlog": "structlog",
+        "uvicorn": "uvicorn",
         "xxhash": "xxhash",
     }
 )
