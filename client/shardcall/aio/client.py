@@ -85,7 +85,11 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
         return self._wrapped.address
 
     def statistics(self) -> Statistics:
-        """Returns the counts of this client since it connected."""
+        """Returns the counts of this client since it connected.
+
+        Example:
+            >>> statistics = client.statistics()
+        """
         return self._wrapped.statistics()
 
     def trace_calls(self) -> CallTrace:
