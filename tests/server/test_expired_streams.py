@@ -42,7 +42,8 @@ class Stream:
         principal = gate.admit("/shardcall.v1.KernelService/CallStream", metadata)
         limits = StreamLimits(max_calls=2, max_bytes=1 << 20, max_prepared_calls=4, max_call_s=60.0)
         self.stream = ServerCallStream(cast(Any, services), limits, cast(Any, context), principal, self.tokens.version)
-        self.stream._arrays = cast(Any, SimpleNamespace(delete=lambda _, handles, *__, **___: self.deleted.extend(handles)))
+        arrays = SimpleNamespace(delete=lambda _, handles, *__, **___: self.deleted.extend(handles))
+        self.stream._arrays = cast(Any, arrays)
 
     def send(self, *items: call_stream_pb2.CallStreamItem) -> None:
         self.stream._take(call_stream_pb2.CallStreamRequest(items=items).SerializeToString())
