@@ -11,6 +11,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from axe_core_python.selenium import Axe
 from selenium import webdriver
@@ -68,7 +69,8 @@ def faults(driver: webdriver.Chrome, address: str) -> Iterator[str]:
         nodes = violation["nodes"]
         element = " ".join(nodes[0]["html"].split())
         yield f"{violation['id']} ({violation['impact']}), {len(nodes)} times: {element[:160]}"
-    for entry in driver.get_log("browser"):
+    log: Any = driver.get_log  # Selenium declares no types for it
+    for entry in log("browser"):
         yield f"console: {entry['message'][:200]}"
 
 
