@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 
 import grpc
@@ -45,6 +46,17 @@ def test_a_method_goes_to_the_current_server():
     assert method(3) == ("a", "/Execute", 3)
     channel.close()
     assert all(channel.is_closed for channel in channels)
+
+
+def test_an_attempt_stays_with_its_server_that_another_thread_leaves():
+    servers, _ = servers_of("a", "b")
+    method = servers.open_channel().unary_unary("/Execute", request_serializer=None)
+    with servers.attempt() as index:
+        thread = threading.Thread(target=servers.leave, args=[index])
+        thread.start()
+        thread.join()
+        assert (servers.address, servers.token.show(1), method(1)[0]) == ("a", "a", "a")
+    assert (servers.address, servers.token.show(1), method(1)[0]) == ("b", "b", "b")
 
 
 def test_threads_that_leave_one_server_leave_no_other():

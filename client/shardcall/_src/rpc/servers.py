@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -26,21 +28,45 @@ class ServerEndpoint:
     token: Token = field(default_factory=Token)
 
 
+class _Attempt(threading.local):
+    """The server of the attempt that a thread makes; None if it makes none."""
+
+    index: int | None = None
+
+
 class ServerList:
     """The servers of a client, safe to use from several threads at once.
 
     Args:
         servers: one or more of them.
         current: the index of the one to begin with.
-
-    Attributes:
-        current: the index of the one that RPCs go to.
     """
 
     def __init__(self, servers: Sequence[ServerEndpoint], current: int = 0) -> None:
         self._servers = tuple(servers)
         # Without a lock, which a fork could leave locked: threads that leave a server all store the same index.
-        self.current = current
+        self._current = current
+        self._attempt = _Attempt()
+
+    @property
+    def current(self) -> int:
+        """The index of the server that RPCs go to: in an attempt of this thread, that of the attempt."""
+        index = self._attempt.index
+        return self._current if index is None else index
+
+    @contextmanager
+    def attempt(self, index: int | None = None) -> Iterator[int]:
+        """Stays with one server during the body, on this thread, so that it alone is shown its token.
+
+        Args:
+            index: the server; None for the current one.
+        """
+        before = self._attempt.index
+        self._attempt.index = self._current if index is None else index
+        try:
+            yield self._attempt.index
+        finally:
+            self._attempt.index = before
 
     @property
     def address(self) -> str:
@@ -54,8 +80,8 @@ class ServerList:
 
     def leave(self, index: int) -> None:
         """Goes on to the next server, unless another thread has left the one of this index before."""
-        if self.current == index:
-            self.current = (index + 1) % len(self._servers)
+        if self._current == index:
+            self._current = (index + 1) % len(self._servers)
 
     def open_channel(self) -> grpc.Channel:
         """Returns a connection to whichever server is the current one at the time of an RPC."""

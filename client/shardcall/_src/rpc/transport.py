@@ -226,26 +226,29 @@ class Transport:
         check_not_exiting()
         request_id, repeated = request_id or new_request_id(), 0
         while True:
-            try:
-                with self._call_slots.one(deadline) if needs_slot else nullcontext(), InterruptHandler() as interrupt:
-                    server = self.servers.current
-                    shown = self.servers.token.show(deadline.remaining_s())
-                    server_timeout_s, timeout_s = deadline.rpc_timeout()
-                    attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
-                    with self._translated(deadline, kernel, request_id):
-                        return send(attempt, interrupt)
-            except ShardcallError as error:
-                is_renewed = self.renew_token(error, shown, deadline.remaining_s())
-                self.leave_server(error, server)
-                if is_renewed:
-                    continue  # the server was restarted, and has not read the request
-                wait_s = self.retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
-                restarted = isinstance(error, MeshRestartedError)
-                is_begun = attempt.answered and (shares or not restarted)
-                if not retryable or wait_s is None or wait_s >= deadline.remaining_s() or is_begun:
-                    raise
-                rerun = rerun and not restarted
-            cancellation.pause(wait_s)
+            with self.servers.attempt() as server:
+                try:
+                    with (
+                        self._call_slots.one(deadline) if needs_slot else nullcontext(),
+                        InterruptHandler() as interrupt,
+                    ):
+                        shown = self.servers.token.show(deadline.remaining_s())
+                        server_timeout_s, timeout_s = deadline.rpc_timeout()
+                        attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
+                        with self._translated(deadline, kernel, request_id):
+                            return send(attempt, interrupt)
+                except ShardcallError as error:
+                    if self.renew_token(error, shown, deadline.remaining_s()):
+                        continue  # the server was restarted, and has not read the request
+                    wait_s = self.retries.wait_s(error, repeated, refused_only=shares, rerun=rerun)
+                    restarted = isinstance(error, MeshRestartedError)
+                    is_begun = attempt.answered and (shares or not restarted)
+                    is_last = not retryable or wait_s is None or wait_s >= deadline.remaining_s() or is_begun
+                    self.leave_server(error, server, is_again=is_last or repeated > 0)
+                    if is_last:
+                        raise
+                    rerun = rerun and not restarted
+            cancellation.pause(wait_s or 0.0)
             repeated += 1
 
     def _stream(
@@ -316,9 +319,13 @@ class Transport:
             self.servers.token.forget()
         return error.reason == "TOKEN_REQUIRED" and self.servers.token.renew(shown, timeout_s)
 
-    def leave_server(self, error: ShardcallError, server: int) -> None:
-        """Sends later RPCs to the next server, if there are several, after an error of one that drains or is gone."""
-        if is_out_of_service(error):
+    def leave_server(self, error: ShardcallError, server: int, *, is_again: bool) -> None:
+        """Sends later RPCs to the next server, if there are several, after an error of one that drains or is gone.
+
+        Args:
+            is_again: whether the server was tried again: a connection may be lost once while the server is well.
+        """
+        if is_out_of_service(error) and (is_again or error.reason):
             self.servers.leave(server)
 
     def failure(

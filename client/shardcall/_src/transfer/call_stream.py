@@ -415,8 +415,8 @@ class CallStream:
 
     def begin(self, connection: StreamConnection) -> Iterator[bytes]:
         """Begins an RPC; returns its answers."""
-        connection.server = self._transport.servers.current
-        answers, connection.shown = self._transport.call_stream(connection.frames())
+        with self._transport.servers.attempt() as connection.server:
+            answers, connection.shown = self._transport.call_stream(connection.frames())
         return answers
 
     def recover(self, connection: StreamConnection, status: ItemStatus) -> StreamConnection | None:
@@ -426,10 +426,12 @@ class CallStream:
             The RPC to begin now; None if there are no calls to send, or another RPC sends them.
         """
         connection.outgoing.put(None)  # for gRPC's thread
-        failure = self._transport.failure(status, Deadline(_REFUSED_S))
-        renewed = self._transport.renew_token(failure, connection.shown, _REFUSED_S)
+        with self._transport.servers.attempt(connection.server):
+            failure = self._transport.failure(status, Deadline(_REFUSED_S))
+            renewed = self._transport.renew_token(failure, connection.shown, _REFUSED_S)
         if not connection.draining:  # its end means nothing: the client may have ended it
-            self._transport.leave_server(failure, connection.server)
+            is_again = not connection.begun.is_set()
+            self._transport.leave_server(failure, connection.server, is_again=is_again)
         refused = failure.status is grpc.StatusCode.UNIMPLEMENTED or failure.reason in _REFUSALS
         lost: list[StreamRequest] = []
         wait_s = 0.0
