@@ -886,6 +886,13 @@ class Client(KernelMethods[Result[Any]]):
             InvalidRequestError: if the server keeps no files.
             ResourceExhaustedError: if the server's limits or its disk do not allow it; the last checkpoint stays.
             ShardcallError: of the class that fits.
+
+        Example:
+            >>> u = client.put(np.zeros(4), name="saved", durable=True)
+            >>> u[0] = 1
+            >>> "saved" in client.save_checkpoint().names
+            True
+            >>> u.delete()
         """
         deadline = deadline_after(timeout, self._info.limits.max_call_seconds)
         return self._remote_arrays.names.save_checkpoint([checked_name(name) for name in names], deadline)

@@ -266,7 +266,8 @@ def test_an_asynchronous_client_reads_by_its_stream(server):
             h = (await client.add(h, 1, keep=True)).array
             np.testing.assert_array_equal(await h.get(), X + 1)
             with pytest.raises(sc.DeadlineExceededError):
-                await h.get(timeout=1e-9)
+                for _ in range(100):  # an answer may be there before this thread looks at the clock
+                    await h.get(timeout=1e-9)
 
     asyncio.run(use())
 

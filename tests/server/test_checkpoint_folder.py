@@ -107,10 +107,10 @@ def test_forgotten_names_are_gone_with_their_files(root):
         u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(6))
         save(folder, "ada", u)
         save(folder, "ada", u, v)
-        with folder.forgetting("ada", ["u", "none"]):
+        with folder.forgetting("ada", [("u", b"another"), ("none", b"")]):
             assert folder.find("ada", "u") is None
         assert not (root / ".checkpoints" / u.file).exists()
-        with folder.forgetting("ada", ["v"]):
+        with folder.forgetting("ada", [("renamed", v.handle)]):
             pass
     with closing(CheckpointFolder(str(root))) as folder:
         assert not folder.last("ada").arrays
@@ -128,7 +128,7 @@ def test_a_write_that_fails_changes_nothing(root, monkeypatch):
                 save(folder, "ada", written(root, "u", np.arange(6)))
             assert caught.value.reason is Reason.FILE_LIMIT
             deleted = []
-            with pytest.raises(CallError), folder.forgetting("ada", ["u"]):
+            with pytest.raises(CallError), folder.forgetting("ada", [("u", b"")]):
                 deleted.append("u")
             assert not deleted
         assert folder.last("ada") == first
@@ -159,6 +159,46 @@ def test_damaged_checkpoints_stay_before_another_is_written(root):
     path.write_bytes(data)
     with closing(CheckpointFolder(str(root))) as folder:
         assert list(folder.last("ada").arrays) == [u]
+
+
+def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
+    def none_left(*_, **__) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with closing(CheckpointFolder(str(root))) as folder:
+        first = save(folder, "ada", written(root, "u", np.arange(5)))
+        second = CheckpointFolder(str(root))
+    with closing(second):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "stat", none_left)
+            with pytest.raises(CallError):
+                second.take()
+        assert second.take()  # and the lock is not lost
+        assert second.last("ada") == first
+
+
+def test_files_that_a_mesh_may_read_stay_until_it_has_ended(root):
+    with closing(CheckpointFolder(str(root))) as folder:
+        save(folder, "ada", u := written(root, "u", np.arange(5)))
+        folder.declare([u.file])
+        with folder.forgetting("ada", [("u", u.handle)]):
+            pass
+        assert u.file in names(root)
+        folder.end_mesh()
+        assert u.file not in names(root)
+
+
+def test_what_is_deleted_during_a_save_is_remembered(root):
+    with closing(CheckpointFolder(str(root))) as folder:
+        u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(5))
+        folder.begin_save("ada")
+        with folder.forgetting("ada", [("u", u.handle)]):
+            pass
+        with folder.changing():
+            assert [folder.was_deleted("ada", array) for array in (u, v)] == [True, False]
+        folder.end_save("ada")
+        with folder.changing():
+            assert not folder.was_deleted("ada", u)
 
 
 def test_links_are_not_followed(root, tmp_path):

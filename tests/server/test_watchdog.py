@@ -113,6 +113,16 @@ def test_the_time_of_array_transfers_is_not_the_programs():
     assert looked_at(session, 3, watch) is not None
 
 
+def test_the_time_in_which_a_file_is_read_is_not_the_programs():
+    session = Session(command := run())
+    watch = Watch(session, LIMITS, stood_by=False)
+    command.reads_file = True
+    assert looked_at(session, 1000, watch) is None
+    command.reads_file = False
+    assert looked_at(session, 60, watch) is None
+    assert looked_at(session, 3, watch) is not None
+
+
 def test_a_program_without_callers_is_stopped_after_the_grace_and_not_quarantined():
     session = Session(run(needed=False))
     assert looked_at(session, 6) is None

@@ -17,7 +17,7 @@ from functools import partial
 import jax
 import structlog
 
-from shardcall_core.call_error import Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation import analysis
 from shardcall_server.compilation.keys import KernelKey, Platform, tuning_digest
 from shardcall_server.compilation.program import Program, assemble
@@ -86,9 +86,10 @@ class Commands:
         devices = range(len(jax.devices()))
         self._resolver = Resolver(kernels, platform, devices)
         self._sequence = 0
+        self._call_id = 0  # of the command that the link's thread handles
         self._copier = ParallelCopier()
         self._memory = MemoryFiles()
-        self._resident_arrays = ResidentArrays(self._copier)
+        self._resident_arrays = ResidentArrays(self._copier, self._report_reading)
         self._arrivals = Arrivals(self._resident_arrays, self._copier, devices)
         self._loops = Loops(self._resident_arrays, self._copier)
         self._executor = Executor(self._memory, self._resident_arrays, self._loops, self._copier)
@@ -147,7 +148,7 @@ class Commands:
 
     def handle(self, message: link_pb2.FrontEndMessage, fd: int | None) -> bool:
         """Executes a command, or starts it; returns False to stop reading. Its answer may wait for `handle_batch`."""
-        command = message.WhichOneof("command")
+        command, self._call_id = message.WhichOneof("command"), message.call_id
         if command == "shutdown" or ((sequence := message.sequence) and not self._is_next(sequence)):
             return False
         if command == "execute":
@@ -199,6 +200,9 @@ class Commands:
                 self._write_files(message)
             case "declare_arrays":
                 self._declare(message)
+
+    def _report_reading(self, has_begun: bool) -> None:
+        CommandAnswer(self._link, self._call_id).send(reading=link_pb2.Reading(has_begun=has_begun))
 
     def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
         if fd is not None:
@@ -353,8 +357,12 @@ class Commands:
         with CommandAnswer(self._link, message.call_id) as answer:
             folder = os.dup(self._memory.descriptor(command.memory_id))  # open as long as this process runs
             for file in command.files:
-                put = self._arrivals.prepare(file.array)
-                self._arrivals.declare(put, FolderSource(put.type, folder, file.name, file.offset))
+                try:
+                    put = self._arrivals.prepare(file.array)
+                except CallError as error:  # of this array, which is ARRAY_LOST
+                    structlog.get_logger().warning("an array is not declared", reason=error.message)
+                else:
+                    self._arrivals.declare(put, FolderSource(put.type, folder, file.name, file.offset))
             answer.send(array_put=link_pb2.ArrayPut())
 
     def _get(self, message: link_pb2.FrontEndMessage) -> None:

@@ -47,10 +47,14 @@ class ResidentArrays:
     An array is available to commands that were sent after the one that creates it was answered, and to executions
     that were sent after an execution that creates it. Threads share them without a lock: every use is one operation
     of a dictionary.
+
+    Args:
+        on_read: called with True before the file of an array is read, and with False afterwards.
     """
 
-    def __init__(self, copier: ParallelCopier) -> None:
+    def __init__(self, copier: ParallelCopier, on_read: Callable[[bool], None] = lambda _: None) -> None:
         self._copier = copier
+        self._on_read = on_read
         self._arrays: dict[int, DeviceArray | DeclaredArray] = {}
         self._is_one_process = jax.process_count() == 1
 
@@ -76,7 +80,11 @@ class ResidentArrays:
         return resident
 
     def _read(self, array_id: int, declared: DeclaredArray) -> DeviceArray:
-        resident = DeviceArray(declared.type, declared.read())
+        self._on_read(True)
+        try:
+            resident = DeviceArray(declared.type, declared.read())
+        finally:
+            self._on_read(False)
         if self._arrays.get(array_id) is declared:  # else it was deleted meanwhile
             self._arrays[array_id] = resident
         return resident

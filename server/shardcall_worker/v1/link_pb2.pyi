@@ -241,6 +241,7 @@ class WorkerMessage(_message.Message):
     PROFILING_FIELD_NUMBER: _builtins.int
     KNOWN_ANSWER_COMPILED_FIELD_NUMBER: _builtins.int
     KNOWN_ANSWER_RUN_FIELD_NUMBER: _builtins.int
+    READING_FIELD_NUMBER: _builtins.int
     call_id: _builtins.int
     """The id of the command. 0 for Ready, and for a Failure of the worker itself,
     which then exits.
@@ -303,6 +304,10 @@ class WorkerMessage(_message.Message):
     def known_answer_run(self) -> _known_answer_pb2.KnownAnswerRun:
         """A known-answer test has run."""
 
+    @_builtins.property
+    def reading(self) -> Global___Reading:
+        """A file is read for a command; its answer follows later."""
+
     def __init__(
         self,
         *,
@@ -321,12 +326,13 @@ class WorkerMessage(_message.Message):
         profiling: _profile_pb2.Profiling | None = ...,
         known_answer_compiled: _known_answer_pb2.KnownAnswerCompiled | None = ...,
         known_answer_run: _known_answer_pb2.KnownAnswerRun | None = ...,
+        reading: Global___Reading | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "known_answer_compiled", b"known_answer_compiled", "known_answer_run", b"known_answer_run", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "known_answer_compiled", b"known_answer_compiled", "known_answer_run", b"known_answer_run", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "reading", b"reading", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "known_answer_compiled", b"known_answer_compiled", "known_answer_run", b"known_answer_run", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "array_put", b"array_put", "call_id", b"call_id", "candidates", b"candidates", "compiled_text", b"compiled_text", "compiling", b"compiling", "executed", b"executed", "failure", b"failure", "gathered", b"gathered", "heartbeat", b"heartbeat", "known_answer_compiled", b"known_answer_compiled", "known_answer_run", b"known_answer_run", "measured", b"measured", "prepared", b"prepared", "profiling", b"profiling", "reading", b"reading", "ready", b"ready"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put", "candidates", "measured", "heartbeat", "compiling", "profiling", "known_answer_compiled", "known_answer_run"]  # noqa: Y015
+    _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["ready", "prepared", "executed", "compiled_text", "failure", "gathered", "array_put", "candidates", "measured", "heartbeat", "compiling", "profiling", "known_answer_compiled", "known_answer_run", "reading"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_answer) -> _WhichOneofReturnType_answer | None: ...
 
@@ -379,6 +385,30 @@ class Compiling(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Compiling: _TypeAlias = Compiling  # noqa: Y015
+
+@_typing.final
+class Reading(_message.Message):
+    """A command waits for the file of an array that DeclareArrays has declared, until
+    the second such message.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HAS_BEGUN_FIELD_NUMBER: _builtins.int
+    has_begun: _builtins.bool
+    """Whether it has begun, or else has ended."""
+    def __init__(
+        self,
+        *,
+        has_begun: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["has_begun", b"has_begun"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reading: _TypeAlias = Reading  # noqa: Y015
 
 @_typing.final
 class Start(_message.Message):

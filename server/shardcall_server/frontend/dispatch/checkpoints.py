@@ -6,8 +6,8 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 
 import structlog
@@ -35,7 +35,7 @@ from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, array_lost
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.frontend.workers.session import SessionEndedError
+from shardcall_server.frontend.workers.session import SessionEndedError, mesh_restarted
 from shardcall_server.link.wire import decode_array_type, encode_array_type
 from shardcall_worker.v1 import link_pb2
 
@@ -65,6 +65,7 @@ class Checkpoints:
         self._mesh = mesh
         self._lock = threading.Lock()  # guards `_writing`
         self._writing: dict[str, Promise[None]] = {}  # done when a checkpoint of the principal is written
+        self._begun_epoch = self._restored_epoch = 0  # the meshes whose restoration has begun, and is complete
 
     async def save(self, call: ServerCall, names: Sequence[str]) -> Checkpoint:
         """Writes a checkpoint of the caller; returns it.
@@ -78,70 +79,95 @@ class Checkpoints:
         """
         owner = call.principal_name
         _check_names(names)
-        if not self._folder.is_held:  # `adopt` takes them, and restores the arrays
-            raise CallError(
-                Reason.FILES_UNAVAILABLE,
-                "the checkpoints belong to another server, which has the same --array-dir; save them there, or again "
-                "when it has ended",
-            )
-        async with self._one_of(call, owner):
+        used_bytes = self._files.used_bytes(owner)
+        done = await self._next_of(call, owner)
+        running = RunningCommand(call, buffers := CallBuffers())
+        new: list[str] = []
+        is_entered = False
+        try:
             mesh = await self._mesh(call)
-            running = RunningCommand(call, buffers := CallBuffers())
+            self._check_restored(mesh)
             buffers.memory.append(file := self._host_resources.open_file(self._folder.fd))
             try:
-                saved_at, named, arrays, new = self._begin(mesh, running, file, owner, names)
+                saved_at, named, arrays = self._begin(mesh, running, file, owner, names, used_bytes, new)
             finally:
                 file.release()
-            try:
-                if new:
-                    await self._written(call, running, named)
-                return self._enter(owner, saved_at, arrays, keeps_others=bool(names))
-            finally:
-                running.when_done(partial(self._discard, owner, new))
+            if new:
+                await self._written(call, running, named)
+            checkpoint = self._enter(owner, saved_at, arrays, new, keeps_others=bool(names))
+            is_entered = True
+            return checkpoint
+        finally:
+            running.when_done(partial(self._end, owner, done, () if is_entered else new))
 
-    @asynccontextmanager
-    async def _one_of(self, call: ServerCall, owner: str) -> AsyncIterator[None]:
-        """Has the checkpoints of a principal written one after another, in the order of their moments."""
+    def _check_restored(self, mesh: ReadyMesh) -> None:
+        """Refuses to replace a checkpoint whose arrays are not on the mesh yet."""
+        if self._restored_epoch != mesh.session.epoch:
+            raise CallError(
+                Reason.FILES_UNAVAILABLE,
+                "the checkpoints belong to another server, which has the same --array-dir, or are being restored; save "
+                "them there, or again when it has ended",
+            )
+
+    async def _next_of(self, call: ServerCall, owner: str) -> Promise[None]:
+        """Waits for the saves of a principal before: they are one after another, in the order of their moments."""
         done: Promise[None] = Promise()
         while True:
             with self._lock:
                 before = self._writing.setdefault(owner, done)
             if before is done:
-                break
+                self._folder.begin_save(owner)
+                return done
             await call.wait(before, "waiting for another checkpoint")
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._writing[owner]
-            done.set_result(None)
+
+    def _end(self, owner: str, done: Promise[None], files: Sequence[str]) -> None:
+        """Lets the next save of a principal begin; removes files that no checkpoint has."""
+        self._folder.remove(files)
+        self._folder.end_save(owner)
+        with self._lock:
+            del self._writing[owner]
+        done.set_result(None)
 
     def _begin(
-        self, mesh: ReadyMesh, running: RunningCommand, file: OpenFile, owner: str, names: Sequence[str]
-    ) -> tuple[float, list[ResidentArray], list[CheckpointArray], list[str]]:
+        self,
+        mesh: ReadyMesh,
+        running: RunningCommand,
+        file: OpenFile,
+        owner: str,
+        names: Sequence[str],
+        used_bytes: int,
+        new: list[str],
+    ) -> tuple[float, list[ResidentArray], list[CheckpointArray]]:
         """Sends the command that writes the arrays that have changed.
 
+        Args:
+            used_bytes: the bytes of the other files of the principal.
+            new: gets the names of the new files.
+
         Returns:
-            The moment of the checkpoint, the arrays on the mesh, as they are in it, and the names of the new files.
+            The moment of the checkpoint, the arrays on the mesh, and as they are in it.
         """
         with mesh.session.launch_lock:  # between the choice of the arrays and the command no other one is sent
             saved_at = time.time()
             named = self._named(owner, names)
+            if mesh.session.ended:  # before its names are removed, so that none is missing here
+                raise mesh_restarted()
             arrays = [self._described(resident) for resident in named]
-            self._check_limit(owner, arrays, keeps_others=bool(names))
+            others = self._others(owner, arrays, keeps_others=bool(names))
+            self._files.check_checkpoint(owner, sum(map(file_bytes, [*arrays, *others])), used_bytes)
             command = link_pb2.WriteArrays(memory_id=file.memory_id)
             for resident, array in zip(named, arrays, strict=True):
                 if not self._folder.has(owner, resident.name, resident.handle):
                     if resident.epoch != mesh.session.epoch:
                         raise array_lost(resident.handle)
-                    header = header_of(resident.type)
-                    command.files.add(array_id=resident.array_id, name=array.file, header=header)
+                    command.files.add(array_id=resident.array_id, name=array.file, header=header_of(resident.type))
+            new.extend(written.name for written in command.files)
             if command.files:
                 try:
                     running.send(mesh.session, link_pb2.FrontEndMessage(write_arrays=command))
                 except SessionEndedError:
-                    raise array_lost(named[0].handle) from None
-        return saved_at, named, arrays, [file.name for file in command.files]
+                    raise mesh_restarted() from None
+        return saved_at, named, arrays
 
     def _named(self, owner: str, names: Sequence[str]) -> list[ResidentArray]:
         there = {resident.name: resident for resident in self._table.of_names(owner) if not resident.guest}
@@ -152,9 +178,13 @@ class Checkpoints:
 
     def _described(self, resident: ResidentArray) -> CheckpointArray:
         """Returns an array as a checkpoint has it: in the file of the last one, or else in a new one."""
+        ends_at_seconds = ends_at(resident.expires_at - self._table.now())
         before = self._folder.find(resident.owner, resident.name)
         if before is not None and before.handle == resident.handle:
-            return before
+            array = CheckpointArray()
+            array.CopyFrom(before)
+            array.ends_at_seconds = ends_at_seconds
+            return array
         return CheckpointArray(
             name=resident.name,
             handle=resident.handle,
@@ -163,12 +193,8 @@ class Checkpoints:
             spec=resident.placement.spec,
             file=new_file(),
             offset=len(header_of(resident.type)),
-            ends_at_seconds=ends_at(resident.expires_at - self._table.now()),
+            ends_at_seconds=ends_at_seconds,
         )
-
-    def _check_limit(self, owner: str, arrays: Sequence[CheckpointArray], *, keeps_others: bool) -> None:
-        others = self._others(owner, arrays, keeps_others=keeps_others)
-        self._files.check_checkpoint(owner, sum(map(file_bytes, [*arrays, *others])))
 
     def _others(self, owner: str, arrays: Sequence[CheckpointArray], *, keeps_others: bool) -> list[CheckpointArray]:
         """Returns the arrays of the last checkpoint that stay beside others: those that could not be restored do."""
@@ -190,27 +216,23 @@ class Checkpoints:
             raise
 
     def _enter(
-        self, owner: str, saved_at: float, arrays: Sequence[CheckpointArray], *, keeps_others: bool
+        self, owner: str, saved_at: float, arrays: Sequence[CheckpointArray], new: Sequence[str], *, keeps_others: bool
     ) -> Checkpoint:
         """Makes arrays that are on the disk the last checkpoint, without those that were deleted meanwhile."""
         with self._folder.changing():
-            there = [array for array in arrays if self._table.has_name(owner, array.name)]
+            there = [array for array in arrays if not self._folder.was_deleted(owner, array)]
             there += self._others(owner, arrays, keeps_others=keeps_others)
             there.sort(key=lambda array: array.name)
             checkpoint = Checkpoint(time_seconds=saved_at, arrays=there)
             self._folder.write(owner, checkpoint)
+            self._folder.remove(set(new) - {array.file for array in there})
             for array in arrays:
                 self._folder.unrestored.pop((owner, array.name), None)
         return checkpoint
 
-    def _discard(self, owner: str, new: Sequence[str]) -> None:
-        """Removes new files that are not in the last checkpoint, since it was not written."""
-        with self._folder.changing():
-            self._folder.remove(set(new) - {array.file for array in self._folder.last(owner).arrays})
-
     def adopt(self, mesh: ReadyMesh) -> None:
-        """Restores the checkpoints of another server that has ended."""
-        if not self._folder.is_held:
+        """Restores the checkpoints of another server that has ended, or what a fault has left of a restoration."""
+        if self._restored_epoch != mesh.session.epoch:
             with contextlib.suppress(SessionEndedError):  # the next mesh gets them
                 self.restore(mesh)
 
@@ -219,18 +241,31 @@ class Checkpoints:
         try:
             if not self._folder.take():
                 return
-        except CallError as error:
-            structlog.get_logger().warning("the checkpoints cannot be read", reason=error.message)
-            return
-        self._folder.unrestored.clear()
+            if self._begun_epoch != mesh.session.epoch:
+                self._begun_epoch = mesh.session.epoch
+                self._folder.end_mesh()
+                self._folder.unrestored.clear()
+            self._restore(mesh)
+        except CallError as error:  # `adopt` tries again
+            structlog.get_logger().warning("the checkpoints are not restored yet", reason=error.message)
+        else:
+            self._restored_epoch = mesh.session.epoch
+
+    def _restore(self, mesh: ReadyMesh) -> None:
         file = self._host_resources.open_file(self._folder.fd)
         try:
-            for owner in self._folder.owners():
-                arrays = [array for array in self._folder.last(owner).arrays if not is_expired(array)]
+            # The largest first: the limit of one principal is a share of what the others leave.
+            for owner in sorted(self._folder.owners(), key=self._folder.nbytes, reverse=True):
+                arrays = [array for array in self._folder.last(owner).arrays if self._is_missing(owner, array)]
                 for begin in range(0, len(arrays), _DECLARED_AT_ONCE):
                     self._declare(mesh, file, owner, arrays[begin : begin + _DECLARED_AT_ONCE])
         finally:
             file.release()
+
+    def _is_missing(self, owner: str, array: CheckpointArray) -> bool:
+        """Returns whether an array is to be declared: it has not ended, and was not declared before a fault."""
+        there = self._table.handle_of(owner, array.name)
+        return not is_expired(array) and there != array.handle
 
     def _declare(self, mesh: ReadyMesh, file: OpenFile, owner: str, arrays: Sequence[CheckpointArray]) -> None:
         command = link_pb2.DeclareArrays(memory_id=file.memory_id)
@@ -246,6 +281,7 @@ class Checkpoints:
             if not declared:
                 return
             message = link_pb2.FrontEndMessage(declare_arrays=command)
+            self._folder.declare(written.name for written in command.files)
             file.acquire()
             try:
                 answer = mesh.session.command(message, [file])

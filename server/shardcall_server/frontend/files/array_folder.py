@@ -242,17 +242,24 @@ class ArrayFolder:
                 metadata={"files": str(len(names)), "limit": str(self._max_files)},
             )
 
-    def check_checkpoint(self, owner: str, nbytes: int) -> None:
+    def used_bytes(self, owner: str) -> int:
+        """Returns the bytes of the files of a principal, those that are being saved included.
+
+        Raises:
+            CallError: FILES_UNAVAILABLE.
+        """
+        sizes = self._sizes(owner)  # without the lock: there may be many
+        with self._lock:
+            saving = [size for who, _, size in self._saving.values() if who == owner]
+        return sum(sizes.values()) + sum(saving)
+
+    def check_checkpoint(self, owner: str, nbytes: int, used_bytes: int) -> None:
         """Checks that a principal may have a checkpoint of so many bytes beside its files.
 
         Raises:
-            CallError: FILE_LIMIT, FILES_UNAVAILABLE.
+            CallError: FILE_LIMIT.
         """
-        with self._lock:
-            total = sum(self._sizes(owner).values()) + sum(
-                size for who, _, size in self._saving.values() if who == owner
-            )
-        self._check_bytes(owner, total + nbytes, f"the checkpoint has {exact(nbytes)}")
+        self._check_bytes(owner, used_bytes + nbytes, f"the checkpoint has {exact(nbytes)}")
 
     def _check_bytes(self, owner: str, total: int, what: str) -> None:
         """Raises CallError if the files of a principal would have more bytes than are allowed."""

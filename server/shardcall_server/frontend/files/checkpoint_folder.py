@@ -9,6 +9,7 @@ damaged costs nothing older.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import math
@@ -41,6 +42,7 @@ _LOCK = "lock"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_CHECKPOINT_BYTES = 1 << 30
 _KEPT = 2  # the last one and the one before
+_GONE = frozenset({errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENOTDIR})
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC
 
 Checkpoint = checkpoint_pb2.Checkpoint
@@ -68,6 +70,8 @@ class CheckpointFolder:
         self._kept: dict[str, list[tuple[int, Checkpoint]]] = {}  # by principal, the last one last
         self._arrays: dict[str, dict[str, CheckpointArray]] = {}  # of the last one, by principal and name
         self._damaged: dict[str, list[str]] = {}  # files by principal
+        self._deleted: dict[str, set[tuple[str, bytes]]] = {}  # during a save: names and handles by principal
+        self._declared: set[str] = set()  # files that the present mesh may still read
         self.unrestored: dict[tuple[str, str], str] = {}
         self.is_held = False
         self._holder = -1  # the descriptor of the lock file
@@ -109,11 +113,14 @@ class CheckpointFolder:
             holder = os.open(_LOCK, os.O_RDWR | os.O_CREAT | _FLAGS, 0o600, dir_fd=self.fd)
             try:
                 fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._read()
             except BlockingIOError:
                 os.close(holder)
                 return
+            except BaseException:
+                os.close(holder)
+                raise
             self._holder = holder
-            self._read()
             self.is_held = True
 
     def last(self, owner: str) -> Checkpoint:
@@ -145,7 +152,12 @@ class CheckpointFolder:
             return ""
         when = datetime.fromtimestamp(checkpoint.time_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         if (owner, name) in self.unrestored:
-            return f"; the last checkpoint, of {when}, has it, but {self.unrestored[owner, name]}"
+            why = self.unrestored[owner, name]
+            return (
+                f"; the last checkpoint, of {when}, has it, but {why}; put another array under the name to replace it"
+            )
+        if name and self.find(owner, name) is None:
+            return f"; the last checkpoint, of {when}, does not have it"
         return f"; the last checkpoint, of {when}, has the values of its names then, for client.open(name)"
 
     @contextmanager
@@ -155,20 +167,52 @@ class CheckpointFolder:
             yield
 
     @contextmanager
-    def forgetting(self, owner: str, names: Sequence[str]) -> Iterator[None]:
-        """Removes names from the last checkpoint, and holds off new ones during the body, which deletes their arrays.
+    def forgetting(self, owner: str, arrays: Sequence[tuple[str, bytes]]) -> Iterator[None]:
+        """Removes arrays from the last checkpoint, and holds off new ones during the body, which deletes them.
+
+        Args:
+            arrays: their names and handles; the checkpoint may have another name of a handle.
 
         Raises:
             CallError: FILE_LIMIT, FILES_UNAVAILABLE; the checkpoint is as before.
         """
+        names, handles = {name for name, _ in arrays}, {handle for _, handle in arrays}
         with self._lock:
             last = self.last(owner)
-            left = [array for array in last.arrays if array.name not in names]
+            left = [array for array in last.arrays if array.name not in names and array.handle not in handles]
             if len(left) < len(last.arrays):
                 self.write(owner, Checkpoint(time_seconds=last.time_seconds, arrays=left), keeps_before=False)
             for name in names:
                 self.unrestored.pop((owner, name), None)
+            if owner in self._deleted:
+                self._deleted[owner].update(arrays)
             yield
+
+    def begin_save(self, owner: str) -> None:
+        """Begins to remember what is deleted, for the one save of a principal at a time."""
+        self._deleted[owner] = set()  # without the lock, under which others wait for the disk
+
+    def was_deleted(self, owner: str, array: CheckpointArray) -> bool:
+        """Returns whether an array was deleted during the save of its principal."""
+        check_held(self._lock)
+        return any(array.handle == handle for _, handle in self._deleted.get(owner, ()))
+
+    def end_save(self, owner: str) -> None:
+        """Ends what `begin_save` began."""
+        self._deleted.pop(owner, None)
+
+    def declare(self, files: Iterable[str]) -> None:
+        """Keeps files, which a mesh may read at any time, until it has ended."""
+        self._declared.update(files)
+
+    def end_mesh(self) -> None:
+        """Removes the files that the mesh before has kept from removal."""
+        with self._lock:
+            gone, self._declared = self._declared, set()
+            self.remove(gone - self._named_files())
+
+    def _named_files(self) -> set[str]:
+        return {array.file for kept in self._kept.values() for _, left in kept for array in left.arrays}
 
     def write(self, owner: str, checkpoint: Checkpoint, *, keeps_before: bool = True) -> None:
         """Makes a checkpoint, whose arrays are in files of this folder, the last one of a principal.
@@ -200,8 +244,9 @@ class CheckpointFolder:
     def remove(self, files: Iterable[str]) -> None:
         """Removes files that no checkpoint names."""
         for file in files:
-            with contextlib.suppress(OSError):  # the next start removes it
-                os.unlink(file, dir_fd=self.fd)
+            if file not in self._declared:
+                with contextlib.suppress(OSError):  # the next start removes it
+                    os.unlink(file, dir_fd=self.fd)
 
     def _write(self, name: str, checkpoint: Checkpoint) -> None:
         body = checkpoint.SerializeToString(deterministic=True)
@@ -217,6 +262,7 @@ class CheckpointFolder:
     def _read(self) -> None:
         """Reads the checkpoints; removes files of earlier servers that none names, unless one is damaged."""
         there = set(os.listdir(self.fd))
+        self._kept, self._arrays, self._damaged = {}, {}, {}
         by_owner: dict[str, list[tuple[int, str]]] = {}
         for file in there:
             if match := _FILE.fullmatch(file):
@@ -235,8 +281,7 @@ class CheckpointFolder:
                 self._arrays[owner] = {array.name: array for array in checkpoint.arrays}
         if not self._damaged:
             named = {_file_of(owner, sequence) for owner, kept in self._kept.items() for sequence, _ in kept}
-            named |= {array.file for kept in self._kept.values() for _, left in kept for array in left.arrays}
-            self.remove(there - named - {_LOCK})
+            self.remove(there - named - self._named_files() - {_LOCK})
 
     def _parsed(self, file: str) -> Checkpoint | None:
         """Returns the checkpoint in a file; None if it is damaged, or a file of an array is not complete."""
@@ -251,7 +296,11 @@ class CheckpointFolder:
                 status = os.stat(array.file, dir_fd=self.fd, follow_symlinks=False)
                 if status.st_size != file_bytes(array):
                     return None
-        except (OSError, DecodeError, CallError):
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise  # such as a lack of descriptors, which says nothing about the file
+        except (DecodeError, CallError):
             return None
         return checkpoint
 

@@ -50,10 +50,11 @@ def sync_tree(folder: int) -> None:
     os.fsync(folder)
 
 
-def check_chunks(folder: int, blosc_bytes: int | None = None) -> None:
+def check_chunks(folder: int, blosc_bytes: int | None = None, max_bytes: int = 1 << 62) -> None:
     """Checks the files of a Zarr array: they are files and directories alone.
 
     Args:
+        max_bytes: the size of the largest file, which the reader reads as a whole.
         blosc_bytes: the bytes of a chunk whose file has a header of Blosc, which must announce no more: the reader
             allocates what it says. None if there are no such headers.
 
@@ -66,6 +67,8 @@ def check_chunks(folder: int, blosc_bytes: int | None = None) -> None:
             continue
         if not stat.S_ISREG(status.st_mode):
             raise damaged_zarr("has a link, or what is neither file nor directory, in its directory")
+        if status.st_size > max_bytes and name != METADATA_NAME:
+            raise damaged_zarr(f"has a file of {status.st_size:,} bytes, and a chunk has at most {max_bytes:,}")
         if blosc_bytes is not None and name != METADATA_NAME:
             _check_blosc(parent, name, blosc_bytes)
 

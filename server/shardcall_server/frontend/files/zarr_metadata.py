@@ -53,18 +53,25 @@ class ZarrMetadata:
         type: the type of the array.
         text: the members that say how it is stored, as JSON.
         chunk_shape: the shape of the largest unit that a reader decodes.
+        file_shape: the shape of what a file has: a chunk, or the chunks of a shard.
         is_blosc: True if every file of a chunk begins with a header of Blosc.
     """
 
     type: ArrayType
     text: str
     chunk_shape: tuple[int, ...]
+    file_shape: tuple[int, ...]
     is_blosc: bool = False
 
     @property
     def chunk_bytes(self) -> int:
         """The size of a chunk without compression, in bytes."""
         return ArrayType(self.chunk_shape, self.type.dtype).nbytes
+
+    @property
+    def max_file_bytes(self) -> int:
+        """The size of the largest file of chunks, with what compression may add and the index of a shard."""
+        return 2 * ArrayType(self.file_shape, self.type.dtype).nbytes + 16 * MAX_CHUNKS
 
     @property
     def file(self) -> bytes:
@@ -105,7 +112,7 @@ def metadata_of(array_type: ArrayType, block_shape: Sequence[int]) -> ZarrMetada
         fill_value=_zero(dtype),
         codecs=[{"name": "bytes", **endian}],
     )
-    return ZarrMetadata(array_type, text, chunk_shape)
+    return ZarrMetadata(array_type, text, chunk_shape, chunk_shape)
 
 
 def read_metadata(folder: int) -> ZarrMetadata:
@@ -139,6 +146,7 @@ def read_metadata(folder: int) -> ZarrMetadata:
             codecs=[_extension(*codec) for codec in codecs],
         ),
         _decoded_shape(chunks, codecs),
+        chunks,
         any(name == "blosc" for name, _ in codecs),
     )
     _check_sizes(metadata)

@@ -269,10 +269,11 @@ class ResidentArrayTable:
             raise no_array(name, self._note(principal, of_principal) if principal == owner else "")
         return resident
 
-    def has_name(self, owner: str, name: str) -> bool:
-        """Returns whether a name of an owner stands for an array."""
+    def handle_of(self, owner: str, name: str) -> bytes:
+        """Returns the handle of the array that a name of an owner stands for; empty for none."""
         with self._lock:
-            return self._names.find(owner, name) is not None
+            there = self._names.find(owner, name)
+        return b"" if there is None else there.handle
 
     def name(
         self,
@@ -525,8 +526,8 @@ class ResidentArrayTable:
             there = self._of_handles(handles, owner)
         if not with_named:
             return self._delete([resident.handle for resident in there if not resident.name], owner)
-        names = [resident.name for resident in there if resident.name]
-        forgetting = self._checkpoints.forgetting(owner, names) if self._checkpoints and names else nullcontext()
+        named = [(resident.name, resident.handle) for resident in there if resident.name]
+        forgetting = self._checkpoints.forgetting(owner, named) if self._checkpoints and named else nullcontext()
         with forgetting:
             return self._delete(handles, owner)
 

@@ -223,7 +223,7 @@ def _source(name: str, file: OpenFile) -> OperandSource:
         return OperandSource(header.type, file=location)
     metadata = read_metadata(file.fd)
     try:
-        check_chunks(file.fd, metadata.chunk_bytes if metadata.is_blosc else None)
+        check_chunks(file.fd, metadata.chunk_bytes if metadata.is_blosc else None, metadata.max_file_bytes)
     except OSError as error:
         raise file_error(error) from error
     return OperandSource(metadata.type, file=FileOperand(file, zarr_metadata=metadata.text))

@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import structlog
+
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
@@ -129,7 +131,12 @@ class StreamedArrays:
                 else:
                     now.append(handle)
         if now:
-            self._table.delete(now, owner, with_named=with_named)
+            try:
+                self._table.delete(now, owner, with_named=with_named)
+            except CallError as error:
+                if error.reason is Reason.MALFORMED_REQUEST:
+                    raise
+                structlog.get_logger().warning("arrays are not deleted", reason=error.message)
 
     def find(self, handle: bytes, owner: str) -> ResidentArray:
         """Returns an array on the mesh; raises CallError if there is none."""
@@ -165,7 +172,10 @@ class StreamedArrays:
     def _delete(self, free: Sequence[tuple[_Deletion, bytes]]) -> None:
         """Carries out deletions that waited."""
         for deletion, handle in free:
-            self._table.delete([handle], deletion.owner, with_named=deletion.with_named)
+            try:
+                self._table.delete([handle], deletion.owner, with_named=deletion.with_named)
+            except CallError as error:  # of the disk, for an array with a name, which stays; nobody waits for an answer
+                structlog.get_logger().warning("an array is not deleted", reason=error.message)
         with self._lock:
             for deletion, _ in free:
                 self._deleting.remove(deletion.number)

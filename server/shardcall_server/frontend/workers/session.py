@@ -277,6 +277,9 @@ class MeshSession:
                 if (begun := self._pending_commands.find(message.call_id)) is not None:
                     begun.compiling = True
                     begun.in_compiler_process = message.compiling.in_compiler_process
+            case "reading":
+                if (begun := self._pending_commands.find(message.call_id)) is not None:
+                    begun.reads_file = message.reading.has_begun
             case "gathered":
                 self._pending_commands.gathered(message.call_id, connection.index, message.gathered.byte_count)
             case "failure" if not message.call_id:
