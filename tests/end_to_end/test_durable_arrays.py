@@ -173,8 +173,8 @@ def test_a_deleted_or_ended_array_stays_away_and_a_renamed_one_has_its_name(serv
     deleted = client.open("new")
     total = deleted.sum()  # is computed from a file that is read then
     client.delete(deleted, client.open("stays"), client.open("longer"))
-    assert not any(entry.name for entry in client.list().entries)
     assert total.get() == X.sum()
+    wait_for(lambda: not any(entry.name for entry in client.list().entries))  # after the call
     servers.restart()
     assert servers.client.list() == []
     assert len([name for name in servers.files() if name.endswith(".npy")]) == 0
