@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from types import SimpleNamespace
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -23,8 +25,9 @@ from rows import rows
 from shardcall_core.wire import token_file
 from shardcall_core.wire.token_file import Entry
 from shardcall_server.frontend.access.tokens import Tokens
+from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.frontend.web.http_server import HttpServer
-from shardcall_server.frontend.web.page_access import SESSION_S, PageAccess
+from shardcall_server.frontend.web.page_access import KEY_S, SESSION_S, PageAccess
 from shardcall_server.frontend.web.site import LivePage, Site
 
 _CONNECTIONS = 20  # more than are served at once
@@ -40,6 +43,7 @@ class _State:
         snapshots: the number of snapshots so far.
         tokens: the tokens of the server.
         access: the access to the page.
+        key: the key of its link.
     """
 
     def __init__(self) -> None:
@@ -49,6 +53,7 @@ class _State:
         self.tokens = Tokens([Entry("root", token_file.SCOPES, ADMIN), Entry("ada", ("run", "arrays"), RUNNER)])
         self.now = 1000.0
         self.access = PageAccess(self.tokens, lambda: self.now)
+        self.key = self.access.issue_key()
 
     def snapshot(self) -> dict[str, object]:
         self.snapshots += 1
@@ -256,7 +261,7 @@ def test_the_page_needs_a_key_a_cookie_or_an_admin_token(page, state):
         status, text = request(page, "/", **headers)
         assert (status, "Admin token" in text) == (401, True)
         assert request(page, "/events", **headers)[0] == 401
-    assert request(page, f"/?key={state.access.key}")[0] == 401
+    assert request(page, f"/?key={state.key}")[0] == 401
     assert request(page, "/", Authorization=f"Bearer {ADMIN}")[0] == 200
     with watching(page, Authorization=f"bearer {ADMIN}") as events:
         assert events.status == 200
@@ -264,15 +269,41 @@ def test_the_page_needs_a_key_a_cookie_or_an_admin_token(page, state):
 
 
 def test_the_link_is_valid_once(page, state):
-    assert request(page, "/session", "POST", {"key": f"{state.access.key}x"})[0] == 401
-    cookie = cookie_of(page, key=state.access.key)
-    status, text = request(page, "/session", "POST", {"key": state.access.key})
+    assert request(page, "/session", "POST", {"key": f"{state.key}x"})[0] == 401
+    cookie = cookie_of(page, key=state.key)
+    status, text = request(page, "/session", "POST", {"key": state.key})
     assert status == 401
     assert "was used" in text
     assert request(page, "/", Cookie=cookie)[0] == 200
     assert request(page, "/", Cookie=f"{cookie}x")[0] == 401
     state.now += SESSION_S
     assert request(page, "/", Cookie=cookie)[0] == 401
+
+
+def test_the_link_expires_and_there_is_none_that_was_not_issued(page, state):
+    state.now += KEY_S
+    assert request(page, "/session", "POST", {"key": state.key})[0] == 401
+    earlier, state.key = state.access.issue_key(), state.access.issue_key()
+    assert request(page, "/session", "POST", {"key": earlier})[0] == 401
+    assert cookie_of(page, key=state.key)
+    assert PageAccess(state.tokens).exchange_key("") is None
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_the_key_of_the_link_is_for_a_person_alone(state, monkeypatch, capsys, terminal, has_tokens):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr(socket, "gethostname", lambda: "server.example.org")
+    front_end: Any = SimpleNamespace(
+        _page_access=state.access,
+        _http_server=SimpleNamespace(address="0.0.0.0:9470"),
+        _tokens=state.tokens if has_tokens else None,
+    )
+    FrontEnd.introduce_page(front_end)
+    said = capsys.readouterr().out
+    assert "http://server.example.org:9470/" in said
+    assert ("/#" in said) is (terminal or not has_tokens)
+    assert ("admin" in said) is has_tokens
 
 
 def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
@@ -312,7 +343,7 @@ def test_other_sites_get_neither_a_session_nor_events(page, state, headers, stat
     authorization = f"Bearer {ADMIN}"
     response = response_to(page, "/events", Authorization=authorization, **headers)
     assert response.status == status
-    opened = request(page, "/session", "POST", {"key": state.access.key}, **headers)[0]
+    opened = request(page, "/session", "POST", {"key": state.key}, **headers)[0]
     assert opened == (403 if status == 403 else 204)
 
 

@@ -190,7 +190,7 @@ class _PageRoutes:
 
 
 _SIGN_IN = "Open the link that the server printed, or sign in with the admin token (shardcall token show --admin)."
-_NO_KEY = "This link was used, or is of another start of the server; sign in with the admin token."
+_NO_KEY = "This link was used, has expired, or is of another start of the server; sign in with the admin token."
 _NO_ADMIN = "This is no token with the scope admin; shardcall token show --admin prints it."
 
 
