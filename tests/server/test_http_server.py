@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from urllib.request import urlopen
 
 import pytest
@@ -26,9 +28,11 @@ from shardcall_core.wire import token_file
 from shardcall_core.wire.token_file import Entry
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.server import FrontEnd
+from shardcall_server.frontend.web.connections import Connections
 from shardcall_server.frontend.web.http_server import HttpServer
 from shardcall_server.frontend.web.page_access import KEY_S, SESSION_S, PageAccess
 from shardcall_server.frontend.web.site import LivePage, Site
+from shardcall_server.frontend.web.viewers import Viewers
 
 _CONNECTIONS = 20  # more than are served at once
 ADMIN, RUNNER = "a" * 32, "r" * 32
@@ -321,6 +325,51 @@ def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
     assert request(page, "/", Cookie=cookie)[0] == 401
 
 
+def test_two_servers_behind_ports_of_one_host_have_cookies_of_their_own(page):
+    names = set()
+    for host in ("localhost:9001", "localhost:9002", "localhost:x", "localhost"):
+        response = response_to(page, "/session", "POST", {"token": ADMIN}, Host=host)
+        cookie = response.headers["Set-Cookie"].partition(";")[0]
+        assert request(page, "/", Cookie=cookie, Host=host)[0] == 200
+        names.add(cookie.partition("=")[0])
+    port = page.rpartition(":")[2]
+    assert names == {f"shardcall-page-{number}" for number in ("9001", "9002", port)}
+
+
+def test_a_stream_that_ended_leaves_no_connection(page):
+    assert response_to(page, "/events", Authorization=f"Bearer {ADMIN}").headers["Connection"] == "close"
+
+
+def test_a_connection_is_limited_again_after_its_stream():
+    aborted: list[str] = []
+
+    class Connection:
+        client = "127.0.0.1", 1
+        transport = SimpleNamespace(abort=lambda: aborted.append("late"))
+
+        @property
+        def loop(self) -> asyncio.AbstractEventLoop:
+            return asyncio.get_running_loop()
+
+    async def stream() -> list[str]:
+        connections, connection = Connections(0.05, 1), cast(Any, Connection())
+        connections.add(connection)
+        connections.lift_limits(connection.client)
+        await asyncio.sleep(0.2)
+        during = list(aborted)
+        connections.restore_limits(connection.client)
+        await asyncio.sleep(0.2)
+        return during
+
+    assert asyncio.run(stream()) == []
+    assert aborted == ["late"]
+
+
+def test_a_head_request_does_not_watch(page, state):
+    assert request(page, "/events", "HEAD", Authorization=f"Bearer {ADMIN}")[0] == 405
+    assert state.snapshots == 0
+
+
 def test_sessions_are_limited_and_the_oldest_ends(page):
     first = cookie_of(page, token=ADMIN)
     for _ in range(32):
@@ -343,6 +392,7 @@ def test_other_sites_get_neither_a_session_nor_events(page, state, headers, stat
     authorization = f"Bearer {ADMIN}"
     response = response_to(page, "/events", Authorization=authorization, **headers)
     assert response.status == status
+    assert status == 200 or "ssh -L" in response.text
     opened = request(page, "/session", "POST", {"key": state.key}, **headers)[0]
     assert opened == (403 if status == 403 else 204)
 
@@ -444,6 +494,22 @@ def test_an_error_of_the_snapshot_ends_the_stream_and_nothing_else(page, state, 
     with watching(page, Authorization=f"Bearer {ADMIN}") as events:
         assert events.read() == b""
     assert request(page, "/healthz") == (200, "ok\n")
+
+
+def test_an_error_of_the_snapshot_drops_a_viewer_that_has_not_read_the_earlier_ones(state):
+    snapshots: list[dict[str, object]] = [{}] * 4  # the one that is read, and those that may wait
+
+    async def watch() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            dropped = asyncio.Event()
+            page = LivePage(state.access, snapshots.pop, 1, interval_s=0.01)
+            events = Viewers(page, pool).events(lambda: True, dropped.set)
+            assert await anext(events)
+            await asyncio.wait_for(dropped.wait(), 30)
+            await events.aclose()
+
+    asyncio.run(watch())
+    assert snapshots == []
 
 
 def test_a_server_stops_at_once_although_somebody_watches(state):
