@@ -325,7 +325,7 @@ def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
     assert request(page, "/", Cookie=cookie)[0] == 401
 
 
-def test_two_servers_behind_ports_of_one_host_have_cookies_of_their_own(page):
+def test_servers_behind_several_ports_of_a_host_have_separate_cookies(page):
     names = set()
     for host in ("localhost:9001", "localhost:9002", "localhost:x", "localhost"):
         response = response_to(page, "/session", "POST", {"token": ADMIN}, Host=host)
