@@ -18,6 +18,11 @@ from end_to_end.scraping import metrics_url
 from shardcall_core.wire import token_file
 
 
+def admin_token() -> str:
+    """Returns a token of the tests' servers, which has all scopes."""
+    return token_file.user_entry(token_file.read(os.environ[token_file.FILE_VARIABLE])).token
+
+
 @dataclass(frozen=True)
 class PageServer:
     """A server with the live page.
@@ -25,7 +30,7 @@ class PageServer:
     Attributes:
         running: the server.
         base: the address of its HTTP port, "http://host:port".
-        link: the address with the key that is valid once.
+        link: the address that it prints; without authentication, with the key that is valid once.
         log: its log.
     """
 
@@ -45,8 +50,7 @@ class PageServer:
 
     def snapshots(self) -> Iterator[dict[str, Any]]:
         """Yields the snapshots of a viewer with the admin token, until the generator is closed."""
-        user = token_file.user_entry(token_file.read(os.environ[token_file.FILE_VARIABLE]))
-        request = urllib.request.Request(f"{self.base}/events", headers={"Authorization": f"Bearer {user.token}"})
+        request = urllib.request.Request(f"{self.base}/events", headers={"Authorization": f"Bearer {admin_token()}"})
         with urllib.request.urlopen(request, timeout=60) as events:
             for line in events:
                 if line.startswith(b"data: "):
@@ -59,5 +63,5 @@ def page_server(log: Path, *flags: str, devices: int = 4) -> Iterator[PageServer
     with running_server("--metrics-port", "0", "--live-page", *flags, devices=devices, log=log) as running:
         assert running.process.stdout is not None
         line = running.process.stdout.readline()
-        (link,) = [word for word in line.split() if "/#" in word]
+        (link,) = [word for word in line.split() if word.startswith("http://")]
         yield PageServer(running, metrics_url(log).removesuffix("/metrics"), link, log)

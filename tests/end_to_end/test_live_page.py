@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
-from end_to_end.live_pages import PageServer, page_server
+from end_to_end.live_pages import PageServer, admin_token, page_server
 from end_to_end.processes import wait_for
 
 import shardcall as sc
@@ -93,10 +93,8 @@ def test_names_of_clients_arrive_as_they_are(pages):
     assert "a.b-c_1" in [array["name"] for array in shown["arrays"]]
 
 
-def test_the_key_of_the_link_is_nowhere_in_the_log(pages):
-    key = pages.link.partition("#")[2]
-    assert len(key) >= 40
-    assert key not in pages.log.read_text()
+def test_a_server_whose_output_is_no_terminal_prints_no_key(pages):
+    assert pages.link == f"{pages.base}/"
     assert pages.get("/")[0] == 401
 
 
@@ -164,7 +162,10 @@ def browser() -> Iterator:
 
 
 def test_a_browser_opens_the_link_once_and_watches_calls_and_a_restart(tmp_path):
-    with page_server(tmp_path / "log") as server, browser() as chrome:
+    with page_server(tmp_path / "log", "--no-auth") as server, browser() as chrome:
+        key = server.link.partition("#")[2]
+        assert len(key) >= 40
+        assert key not in server.log.read_text()
         chrome.get(server.link)
 
         def text(name: str) -> str:
@@ -207,10 +208,15 @@ return [document.querySelectorAll("main img, main script").length, document.quer
 """
 
 
-def test_a_browser_shows_names_as_text(tmp_path):
+def test_a_browser_signs_in_uses_keys_up_and_shows_names_as_text(tmp_path):
     with page_server(tmp_path / "log", devices=1) as server, browser() as chrome:
         chrome.get(server.link)
+        chrome.find_element("id", "token").send_keys(admin_token())
+        chrome.find_element("css selector", "#sign-in button").click()
         wait_for(lambda: bool(chrome.find_elements("css selector", "#devices .device")))
+        chrome.execute_script("location.hash = 'key'")  # the link is opened where somebody is signed in already
+        wait_for(lambda: any("/session" in line["message"] for line in chrome.get_log("browser")))  # it is a wrong key
+        assert chrome.current_url == f"{server.base}/"
         name = "<img src=x onerror='document.title=1'><script>document.title=2</script>"
         drawn = chrome.execute_script(_DRAW_NAMES, name)
         assert drawn == [0, name]

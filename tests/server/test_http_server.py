@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPConnection
+from types import SimpleNamespace
+from typing import Any, cast
 from urllib.request import urlopen
 
 import pytest
@@ -23,9 +27,12 @@ from rows import rows
 from shardcall_core.wire import token_file
 from shardcall_core.wire.token_file import Entry
 from shardcall_server.frontend.access.tokens import Tokens
+from shardcall_server.frontend.server import FrontEnd
+from shardcall_server.frontend.web.connections import Connections
 from shardcall_server.frontend.web.http_server import HttpServer
-from shardcall_server.frontend.web.page_access import SESSION_S, PageAccess
+from shardcall_server.frontend.web.page_access import KEY_S, SESSION_S, PageAccess
 from shardcall_server.frontend.web.site import LivePage, Site
+from shardcall_server.frontend.web.viewers import Viewers
 
 _CONNECTIONS = 20  # more than are served at once
 ADMIN, RUNNER = "a" * 32, "r" * 32
@@ -40,6 +47,7 @@ class _State:
         snapshots: the number of snapshots so far.
         tokens: the tokens of the server.
         access: the access to the page.
+        key: the key of its link.
     """
 
     def __init__(self) -> None:
@@ -49,6 +57,7 @@ class _State:
         self.tokens = Tokens([Entry("root", token_file.SCOPES, ADMIN), Entry("ada", ("run", "arrays"), RUNNER)])
         self.now = 1000.0
         self.access = PageAccess(self.tokens, lambda: self.now)
+        self.key = self.access.issue_key()
 
     def snapshot(self) -> dict[str, object]:
         self.snapshots += 1
@@ -256,7 +265,7 @@ def test_the_page_needs_a_key_a_cookie_or_an_admin_token(page, state):
         status, text = request(page, "/", **headers)
         assert (status, "Admin token" in text) == (401, True)
         assert request(page, "/events", **headers)[0] == 401
-    assert request(page, f"/?key={state.access.key}")[0] == 401
+    assert request(page, f"/?key={state.key}")[0] == 401
     assert request(page, "/", Authorization=f"Bearer {ADMIN}")[0] == 200
     with watching(page, Authorization=f"bearer {ADMIN}") as events:
         assert events.status == 200
@@ -264,15 +273,41 @@ def test_the_page_needs_a_key_a_cookie_or_an_admin_token(page, state):
 
 
 def test_the_link_is_valid_once(page, state):
-    assert request(page, "/session", "POST", {"key": f"{state.access.key}x"})[0] == 401
-    cookie = cookie_of(page, key=state.access.key)
-    status, text = request(page, "/session", "POST", {"key": state.access.key})
+    assert request(page, "/session", "POST", {"key": f"{state.key}x"})[0] == 401
+    cookie = cookie_of(page, key=state.key)
+    status, text = request(page, "/session", "POST", {"key": state.key})
     assert status == 401
     assert "was used" in text
     assert request(page, "/", Cookie=cookie)[0] == 200
     assert request(page, "/", Cookie=f"{cookie}x")[0] == 401
     state.now += SESSION_S
     assert request(page, "/", Cookie=cookie)[0] == 401
+
+
+def test_the_link_expires_and_there_is_none_that_was_not_issued(page, state):
+    state.now += KEY_S
+    assert request(page, "/session", "POST", {"key": state.key})[0] == 401
+    earlier, state.key = state.access.issue_key(), state.access.issue_key()
+    assert request(page, "/session", "POST", {"key": earlier})[0] == 401
+    assert cookie_of(page, key=state.key)
+    assert PageAccess(state.tokens).exchange_key("") is None
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+@pytest.mark.parametrize("has_tokens", [False, True])
+def test_the_key_of_the_link_is_for_a_person_alone(state, monkeypatch, capsys, terminal, has_tokens):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setattr(socket, "gethostname", lambda: "server.example.org")
+    front_end: Any = SimpleNamespace(
+        _page_access=state.access,
+        _http_server=SimpleNamespace(address="0.0.0.0:9470"),
+        _tokens=state.tokens if has_tokens else None,
+    )
+    FrontEnd.introduce_page(front_end)
+    said = capsys.readouterr().out
+    assert "http://server.example.org:9470/" in said
+    assert ("/#" in said) is (terminal or not has_tokens)
+    assert ("admin" in said) is has_tokens
 
 
 def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
@@ -288,6 +323,51 @@ def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
         while events.readline():  # until the stream ends
             pass
     assert request(page, "/", Cookie=cookie)[0] == 401
+
+
+def test_servers_behind_several_ports_of_a_host_have_separate_cookies(page):
+    names = set()
+    for host in ("localhost:9001", "localhost:9002", "localhost:x", "localhost"):
+        response = response_to(page, "/session", "POST", {"token": ADMIN}, Host=host)
+        cookie = response.headers["Set-Cookie"].partition(";")[0]
+        assert request(page, "/", Cookie=cookie, Host=host)[0] == 200
+        names.add(cookie.partition("=")[0])
+    port = page.rpartition(":")[2]
+    assert names == {f"shardcall-page-{number}" for number in ("9001", "9002", port)}
+
+
+def test_a_stream_that_ended_leaves_no_connection(page):
+    assert response_to(page, "/events", Authorization=f"Bearer {ADMIN}").headers["Connection"] == "close"
+
+
+def test_a_connection_is_limited_again_after_its_stream():
+    aborted: list[str] = []
+
+    class Connection:
+        client = "127.0.0.1", 1
+        transport = SimpleNamespace(abort=lambda: aborted.append("late"))
+
+        @property
+        def loop(self) -> asyncio.AbstractEventLoop:
+            return asyncio.get_running_loop()
+
+    async def stream() -> list[str]:
+        connections, connection = Connections(0.05, 1), cast(Any, Connection())
+        connections.add(connection)
+        connections.lift_limits(connection.client)
+        await asyncio.sleep(0.2)
+        during = list(aborted)
+        connections.restore_limits(connection.client)
+        await asyncio.sleep(0.2)
+        return during
+
+    assert asyncio.run(stream()) == []
+    assert aborted == ["late"]
+
+
+def test_a_head_request_does_not_watch(page, state):
+    assert request(page, "/events", "HEAD", Authorization=f"Bearer {ADMIN}")[0] == 405
+    assert state.snapshots == 0
 
 
 def test_sessions_are_limited_and_the_oldest_ends(page):
@@ -312,7 +392,8 @@ def test_other_sites_get_neither_a_session_nor_events(page, state, headers, stat
     authorization = f"Bearer {ADMIN}"
     response = response_to(page, "/events", Authorization=authorization, **headers)
     assert response.status == status
-    opened = request(page, "/session", "POST", {"key": state.access.key}, **headers)[0]
+    assert status == 200 or "ssh -L" in response.text
+    opened = request(page, "/session", "POST", {"key": state.key}, **headers)[0]
     assert opened == (403 if status == 403 else 204)
 
 
@@ -413,6 +494,22 @@ def test_an_error_of_the_snapshot_ends_the_stream_and_nothing_else(page, state, 
     with watching(page, Authorization=f"Bearer {ADMIN}") as events:
         assert events.read() == b""
     assert request(page, "/healthz") == (200, "ok\n")
+
+
+def test_an_error_of_the_snapshot_drops_a_viewer_that_has_not_read_the_earlier_ones(state):
+    snapshots: list[dict[str, object]] = [{}] * 4  # the one that is read, and those that may wait
+
+    async def watch() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            dropped = asyncio.Event()
+            page = LivePage(state.access, snapshots.pop, 1, interval_s=0.01)
+            events = Viewers(page, pool).events(lambda: True, dropped.set)
+            assert await anext(events)
+            await asyncio.wait_for(dropped.wait(), 30)
+            await events.aclose()
+
+    asyncio.run(watch())
+    assert snapshots == []
 
 
 def test_a_server_stops_at_once_although_somebody_watches(state):

@@ -51,6 +51,18 @@ def test_equal_errors_without_another_between_them_are_counted_and_dependent_one
     ]
 
 
+def test_callers_who_are_refused_remove_no_errors_of_others():
+    recent = RecentCalls()
+    recent.add("Execute", call(), Reason.AXIS_OUT_OF_RANGE)
+    for i in range(1000):
+        recent.add_refused(f"method {i % 2}", [Reason.TOKEN_REQUIRED, Reason.AXIS_OUT_OF_RANGE][i // 2 % 2])
+    assert [error.count for error in recent.errors()] == [250, 250, 250, 250, 1]
+    for i in range(1000):
+        recent.add_refused(f"method {i}", Reason.TOKEN_REQUIRED)
+    assert len(recent.errors()) == 9
+    assert recent.errors()[-1].reason == Reason.AXIS_OUT_OF_RANGE
+
+
 def test_the_calls_of_programs_are_counted_for_a_limited_number():
     recent = RecentCalls()
     recent.add("Execute", call(cache_hit=False), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
@@ -78,7 +79,7 @@ from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.frontend.web.http_server import HttpServer
-from shardcall_server.frontend.web.page_access import PageAccess
+from shardcall_server.frontend.web.page_access import KEY_S, PageAccess
 from shardcall_server.frontend.web.site import LivePage, Site
 from shardcall_server.frontend.web.snapshot import SnapshotSources, snapshot
 from shardcall_server.frontend.workers.quarantine import Quarantine
@@ -93,6 +94,7 @@ from shardcall_worker.v1 import link_pb2
 _MESH_STOP_S = 1.0  # after the drain, when no call waits for the mesh; then the workers are killed
 _SENDING_S = 2.0  # for sending the last responses, whose handlers have returned
 _POLL_S = 0.2
+_IN_TIME = f"within {KEY_S / 60:g} minutes"
 _SERVICES = tuple(
     service.full_name
     for file in (
@@ -112,7 +114,6 @@ class FrontEnd:
 
     Attributes:
         address: the address of the services, "host:port".
-        page_url: the address of the live page with the key that is valid once; empty without the page.
 
     Raises:
         SettingsError: an address cannot be bound, or threads cannot be started.
@@ -134,7 +135,7 @@ class FrontEnd:
         )
         self._server = self._make_server()
         self.address = listen(self._server, settings)
-        self.page_url = ""
+        self._page_access: PageAccess | None = None
         self._sessions = open_session_sockets(session_names(self.address, settings.unix_socket), self._tokens)
         self._announce(False)
         self._autotuner = _autotuner(settings)
@@ -195,7 +196,7 @@ class FrontEnd:
         server = HttpServer(settings.metrics_host, settings.metrics_port, site)
         structlog.get_logger().info("metrics", url=f"http://{server.address}/metrics")
         if site.page is not None:
-            self.page_url = f"http://{server.address}/#{site.page.access.key}"
+            self._page_access = site.page.access
         return server
 
     def _not_ready_reason(self) -> str:
@@ -410,6 +411,20 @@ class FrontEnd:
                 f"shardcall generated a token in {path}; programs of this user on this machine find it by themselves, "
                 f"others connect with: shardcall.connect({arguments}, token={token}){shown}"
             )
+
+    def introduce_page(self) -> None:
+        """Prints the address of the live page, with a key for a person: a log that has the output must not have one."""
+        if self._page_access is None or self._http_server is None:
+            return
+        host = socket.gethostname()
+        url = f"http://{self._http_server.address}/".replace("0.0.0.0", host).replace("[::]", host)
+        if self._tokens is None:  # whoever reads the output may call everything, and only the key opens the page
+            print_line(f"shardcall shows its live page at {url}#{self._page_access.issue_key()} (once, {_IN_TIME})")
+        elif sys.stdout.isatty():
+            link = f"{url}#{self._page_access.issue_key()}"
+            print_line(f"shardcall shows its live page at {link} (once, {_IN_TIME}; then with the admin token)")
+        else:
+            print_line(f"shardcall shows its live page at {url} (sign in with: shardcall token show --admin)")
 
     def drain(self) -> None:
         """Refuses new calls, waits for those in progress, and stops the mesh."""

@@ -95,8 +95,7 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     )
     if is_lonely(ready, settings):
         print_line(_HOW_TO_SHARD)
-    if front_end.page_url:
-        print_line(f"shardcall shows its live page at {front_end.page_url} (once; then with the admin token)")
+    front_end.introduce_page()
     front_end.introduce(arguments)
     manager.notify("READY=1", f"STATUS=serves at {address}")
     while not stop.wait(_POLL_S):

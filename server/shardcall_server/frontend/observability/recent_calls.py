@@ -14,6 +14,7 @@ from shardcall_server.frontend.rpc.server_call import ServerCall
 
 _MAX_CALLS = 24
 _MAX_ERRORS = 24
+_MAX_REFUSED = 8
 _MAX_PROGRAMS = 1024
 
 
@@ -45,7 +46,7 @@ class EndedCall(NamedTuple):
 
 @dataclass(frozen=True)
 class RecentError:
-    """An error, or several equal ones without another between them.
+    """An error, or several equal ones: without another between them, or of calls that were not admitted.
 
     Attributes:
         method: the method's name without its service.
@@ -90,6 +91,8 @@ class RecentCalls:
         self._lock = threading.Lock()  # guards all of these
         self._calls: deque[EndedCall] = deque(maxlen=_MAX_CALLS)
         self._errors: deque[RecentError] = deque(maxlen=_MAX_ERRORS)
+        # Apart from the others, so that callers without a token cannot remove those.
+        self._refused: OrderedDict[tuple[str, Reason], RecentError] = OrderedDict()
         self._programs: OrderedDict[str, ProgramCalls] = OrderedDict()
 
     def add(self, method: str, call: ServerCall, reason: Reason | None) -> None:
@@ -115,7 +118,12 @@ class RecentCalls:
 
     def add_refused(self, method: str, reason: Reason) -> None:
         """Adds a call that was not admitted."""
-        self._add_error(RecentError(method, "", "", "", reason, time.monotonic()))
+        with self._lock:
+            earlier = self._refused.pop((method, reason), None)
+            count = earlier.count + 1 if earlier else 1
+            self._refused[method, reason] = RecentError(method, "", "", "", reason, time.monotonic(), count)
+            if len(self._refused) > _MAX_REFUSED:
+                self._refused.popitem(last=False)
 
     def calls(self) -> list[EndedCall]:
         """Returns the last calls, the latest first."""
@@ -125,7 +133,8 @@ class RecentCalls:
     def errors(self) -> list[RecentError]:
         """Returns the last errors, the latest first."""
         with self._lock:
-            return list(reversed(self._errors))
+            errors = [*self._refused.values(), *self._errors]
+        return sorted(errors, key=lambda error: error.ended_at, reverse=True)
 
     def of_program(self, key: str) -> ProgramCalls:
         """Returns the calls that ran a program since the server's start.

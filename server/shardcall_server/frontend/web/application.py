@@ -6,7 +6,9 @@ import asyncio
 import ipaddress
 import json
 import socket
+from collections.abc import AsyncIterator
 from concurrent.futures import Executor
+from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
 from importlib.resources import files
@@ -22,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from shardcall_core.access.addresses import is_loopback
-from shardcall_server.frontend.web.connections import Connections
+from shardcall_server.frontend.web.connections import Client, Connections
 from shardcall_server.frontend.web.page_access import SESSION_S
 from shardcall_server.frontend.web.site import LivePage, Site
 from shardcall_server.frontend.web.viewers import Viewers
@@ -69,11 +71,11 @@ class Application:
             Route(READY, partial(_ready, site)),
         ]
         if site.page is not None:
-            routes += _PageRoutes(site.page, port, pool, connections).routes
+            routes += _PageRoutes(site.page, port, pool, connections).routes()
         self._routes = Starlette(routes=routes, exception_handlers={HTTPException: _refuse})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request, and ends its connection unless it is a stream of events."""
+        """Answers one request, and ends its connection."""
         request = Request(scope)
         if not self._is_host_allowed(request):
             response = PlainTextResponse("Use an IP address or the name localhost.\n", HTTPStatus.MISDIRECTED_REQUEST)
@@ -130,15 +132,20 @@ class _PageRoutes:
         self._max_viewers = page.max_viewers
         self._viewers = Viewers(page, pool)
         self._connections = connections
-        self._cookie = f"shardcall-page-{port}"  # browsers send a host's cookies to all of its ports
+        self._port = port
         folder = files("shardcall_server.frontend.web") / "static"
         self._files = {name: (folder / name).read_bytes() for name in ("page.html", "sign_in.html")}
         self._static = {path: (folder / path.removeprefix("/")).read_bytes() for path in _STATIC}
-        self.routes = [
+
+    def routes(self) -> list[Route]:
+        """Returns the routes."""
+        events = Route("/events", self._events)
+        events.methods = {"GET"}  # HEAD, which Starlette adds, would watch
+        return [
             Route("/", self._page),
             *(Route(path, self._asset) for path in _STATIC),
             Route("/session", self._open_session, methods=["POST"]),
-            Route("/events", self._events),
+            events,
         ]
 
     async def _page(self, request: Request) -> Response:
@@ -153,7 +160,7 @@ class _PageRoutes:
     async def _open_session(self, request: Request) -> Response:
         """Exchanges the key of the link, or an admin token, for a cookie."""
         if not _is_of_this_site(request):
-            raise HTTPException(HTTPStatus.FORBIDDEN, "Send this request from the page itself.")
+            raise HTTPException(HTTPStatus.FORBIDDEN, _OTHER_SITE)
         sent = await _json_object(request)
         key, token = sent.get("key"), sent.get("token")
         cookie = None
@@ -164,12 +171,14 @@ class _PageRoutes:
         if cookie is None:
             raise HTTPException(HTTPStatus.UNAUTHORIZED, _NO_KEY if isinstance(key, str) else _NO_ADMIN)
         response = Response(status_code=HTTPStatus.NO_CONTENT, headers=_HEADERS)
-        response.set_cookie(self._cookie, cookie, max_age=int(SESSION_S), httponly=True, samesite="strict")
+        response.set_cookie(
+            self._cookie_name(request), cookie, max_age=int(SESSION_S), httponly=True, samesite="strict"
+        )
         return response
 
     async def _events(self, request: Request) -> Response:
         if not _is_of_this_site(request):
-            raise HTTPException(HTTPStatus.FORBIDDEN, "Send this request from the page itself.")
+            raise HTTPException(HTTPStatus.FORBIDDEN, _OTHER_SITE)
         if not self._is_allowed(request):
             raise HTTPException(HTTPStatus.UNAUTHORIZED, _SIGN_IN)
         if self._viewers.are_full:
@@ -180,17 +189,38 @@ class _PageRoutes:
             )
         client = request.client
         assert client is not None, "TCP has an address"
-        address = client.host, client.port
-        self._connections.lift_limits(address)
+        return StreamingResponse(self._stream(request, (client.host, client.port)), HTTPStatus.OK, _HEADERS, _EVENTS)
+
+    async def _stream(self, request: Request, address: Client) -> AsyncIterator[bytes]:
         events = self._viewers.events(partial(self._is_allowed, request), partial(self._connections.abort, address))
-        return StreamingResponse(events, HTTPStatus.OK, _HEADERS, _EVENTS)
+        self._connections.lift_limits(address)
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    yield event
+        finally:
+            self._connections.restore_limits(address)  # what waits to be sent may wait for ever
 
     def _is_allowed(self, request: Request) -> bool:
-        return self._access.allows(request.cookies.get(self._cookie, ""), request.headers.get("authorization", ""))
+        return self._access.allows(
+            request.cookies.get(self._cookie_name(request), ""), request.headers.get("authorization", "")
+        )
+
+    def _cookie_name(self, request: Request) -> str:
+        """Returns a name with the port that the browser uses, since it sends a host's cookies to all of its ports."""
+        try:
+            port = urlsplit(f"//{request.headers.get('host', '')}").port
+        except ValueError:
+            port = None
+        return f"shardcall-page-{port or self._port}"
 
 
 _SIGN_IN = "Open the link that the server printed, or sign in with the admin token (shardcall token show --admin)."
-_NO_KEY = "This link was used, or is of another start of the server; sign in with the admin token."
+_NO_KEY = "This link was used, has expired, or is of another start of the server; sign in with the admin token."
+_OTHER_SITE = (
+    "Send this request from the page itself, at an address with http:// (a proxy with HTTPS is refused); from another "
+    "machine, use ssh -L."
+)
 _NO_ADMIN = "This is no token with the scope admin; shardcall token show --admin prints it."
 
 
@@ -236,13 +266,11 @@ def _is_of_this_site(request: Request) -> bool:
 
 
 def _closing(send: Send) -> Send:
-    """Returns a function that sends an answer and has its connection closed, unless it is a stream of events."""
+    """Returns a function that sends an answer and has its connection closed afterwards."""
 
     async def send_closing(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = message.setdefault("headers", [])
-            if not any(name == b"content-type" and value.startswith(_EVENTS.encode()) for name, value in headers):
-                message["headers"] = [*headers, (b"connection", b"close")]
+            message["headers"] = [*message.get("headers", []), (b"connection", b"close")]
         await send(message)
 
     return send_closing

@@ -37,12 +37,7 @@ class Connections:
     def add(self, connection: _Connection) -> None:
         """Adds a connection that was accepted."""
         self._open[connection.client] = connection
-        timer = connection.loop.call_later(self._timeout_s, connection.transport.abort)
-        self._limited[connection] = timer
-        if len(self._limited) > self._max_connections:
-            oldest, timer = self._limited.popitem(last=False)
-            timer.cancel()
-            oldest.transport.abort()
+        self._limit(connection)
 
     def remove(self, connection: _Connection) -> None:
         """Removes a connection that has ended."""
@@ -54,6 +49,12 @@ class Connections:
         if (connection := self._open.get(client)) is not None:
             self._lift(connection)
 
+    def restore_limits(self, client: Client) -> None:
+        """Limits a connection again, as one that was accepted now."""
+        if (connection := self._open.get(client)) is not None:
+            self._lift(connection)
+            self._limit(connection)
+
     def abort(self, client: Client) -> None:
         """Ends a connection, without sending what waits."""
         if (connection := self._open.get(client)) is not None:
@@ -63,6 +64,14 @@ class Connections:
         """Ends all connections, after sending what waits."""
         for connection in list(self._open.values()):
             connection.transport.close()
+
+    def _limit(self, connection: _Connection) -> None:
+        timer = connection.loop.call_later(self._timeout_s, connection.transport.abort)
+        self._limited[connection] = timer
+        if len(self._limited) > self._max_connections:
+            oldest, timer = self._limited.popitem(last=False)
+            timer.cancel()
+            oldest.transport.abort()
 
     def _lift(self, connection: _Connection) -> None:
         if (timer := self._limited.pop(connection, None)) is not None:

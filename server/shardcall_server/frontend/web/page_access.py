@@ -14,6 +14,7 @@ from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.access.tokens import Tokens
 
 SESSION_S = 12 * 3600.0
+KEY_S = 600.0
 _MAX_SESSIONS = 32
 _KEY_BYTES = 32
 _SCHEME = "bearer"
@@ -33,31 +34,35 @@ class _Session:
 
 
 class PageAccess:
-    """Decides who may see the live page; one thread uses it.
+    """Decides who may see the live page; one thread uses it, and another one may issue the key.
 
     Cookies are not tokens: programs at other ports of the same host see them, too.
 
     Args:
         tokens: the server's tokens; None without authentication.
         clock: returns the time, in seconds since 1970.
-
-    Attributes:
-        key: the key of the link, valid once.
     """
 
     def __init__(self, tokens: Tokens | None, clock: Callable[[], float] = time.time) -> None:
         self._tokens = tokens
         self._clock = clock
-        self.key = secrets.token_urlsafe(_KEY_BYTES)
-        self._is_key_used = False
+        self._key: tuple[bytes, float] | None = None  # its digest and the time of its end; None if none is valid
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()  # by digest of the cookie, the oldest first
 
+    def issue_key(self) -> str:
+        """Returns a key for the link, which is valid once, for `KEY_S` seconds; an earlier one ends."""
+        key = secrets.token_urlsafe(_KEY_BYTES)
+        self._key = _digest(key), self._clock() + KEY_S
+        return key
+
     def exchange_key(self, key: str) -> str | None:
-        """Returns a cookie's value for the key; None if it is another one or was used."""
-        is_right = hmac.compare_digest(_digest(key), _digest(self.key))
-        if not is_right or self._is_key_used:
+        """Returns a cookie's value for the key; None if it is another one, was used or has expired."""
+        if self._key is None:
             return None
-        self._is_key_used = True
+        digest, expires_at = self._key
+        if expires_at <= self._clock() or not hmac.compare_digest(_digest(key), digest):
+            return None
+        self._key = None
         return self._open("")
 
     def exchange_token(self, token: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Executor
 
 import structlog
@@ -46,7 +46,7 @@ class Viewers:
         """True if no other may watch."""
         return len(self._viewers) >= self._page.max_viewers
 
-    async def events(self, is_allowed: Callable[[], bool], drop: Callable[[], None]) -> AsyncIterator[bytes]:
+    async def events(self, is_allowed: Callable[[], bool], drop: Callable[[], None]) -> AsyncGenerator[bytes]:
         """Yields a snapshot for each interval as an event of a stream.
 
         Args:
@@ -91,5 +91,7 @@ class Viewers:
 
     def _end(self) -> None:
         for viewer in self._viewers:
-            if not viewer.events.full():
+            if viewer.events.full():
+                viewer.drop()
+            else:
                 viewer.events.put_nowait(None)

@@ -279,13 +279,23 @@ async function watchAlways() {
   }
 }
 
+const openSession = (body) => fetch("/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
 async function signIn(body) {
-  const answer = await fetch("/session", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const answer = await openSession(body);
   if (answer.ok) location.reload(); else say(await answer.text());
 }
 
-const key = location.hash.slice(1);
-if (key) history.replaceState(null, "", location.pathname);  // a key stays in no history
+function useKey() {
+  const key = location.hash.slice(1);
+  if (!key) return;
+  history.replaceState(null, "", location.pathname);  // a key stays in no history
+  // A page that is signed in uses the key, too, so that it is valid for nobody else.
+  if (get("live")) openSession({ key }).catch(() => {}); else signIn({ key });
+}
+
+useKey();
+window.addEventListener("hashchange", useKey);  // the link was opened where the page is open
 if (get("live")) {
   watchAlways();
 } else {
@@ -293,5 +303,4 @@ if (get("live")) {
     event.preventDefault();
     signIn({ token: get("token").value.trim() });
   });
-  if (key) signIn({ key });
 }
