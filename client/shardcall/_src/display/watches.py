@@ -94,7 +94,7 @@ class ShownWatch(CallWatch):
         self._timer = show_later(self._bar, delay_s)
 
     def update(self) -> None:
-        self._progress = self._latest()
+        self._progress = self._latest() or self._progress
 
     def close(self) -> None:
         self._timer.cancel()

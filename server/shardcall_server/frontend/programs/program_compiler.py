@@ -144,7 +144,7 @@ class ProgramCompiler:
             entry = self.table.get(call.key)
             if entry is not None:
                 return entry
-            compilation = self._under_way(call.key)
+            compilation = self._present_compilation(call.key)
             if compilation is None:
                 compilation = Compilation(self._command(call), owner, connection, weight, key=call.key)
                 has_begun = self._start(compilation)
@@ -160,7 +160,7 @@ class ProgramCompiler:
             self._follow(compilation)
         return compilation.future
 
-    def _under_way(self, key: CallKey) -> Compilation | None:
+    def _present_compilation(self, key: CallKey) -> Compilation | None:
         check_held(self.session.launch_lock)
         for compilation in self._compilations:
             if compilation.key == key and not compilation.was_ended:
