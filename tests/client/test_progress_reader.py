@@ -133,7 +133,7 @@ def test_the_server_is_asked_up_to_ten_times_a_second(server, reader, submitted)
     assert server.asked[2:] == [["first"]]
 
 
-def test_threads_that_look_at_different_calls_read_one_answer(server, reader):
+def test_threads_with_different_calls_read_one_answer(server, reader):
     queued = info.CallProgress(request_id="queued", phase=info.CALL_PHASE_QUEUED, queue_position=4)
     server.calls = [queued]
     phases = []
@@ -148,14 +148,14 @@ def test_a_call_that_was_not_asked_for_has_no_progress_while_another_thread_asks
     call = submitted.add("call")
     answers = []
 
-    def look(*_, **__):
+    def answer(*_, **__):
         server.unary = unary
         answers.append(reader.of_wait("other", "diff"))
         thread.start()
         thread.join(0.1)
         return info.GetProgressResponse()
 
-    unary, server.unary = server.unary, look
+    unary, server.unary = server.unary, answer
     thread = threading.Thread(target=lambda: answers.append(reader.of_call(call, Deadline(30))))
     assert reader.of_wait("mine", "sum").what == "sum"
     thread.join(30)

@@ -184,7 +184,7 @@ class ProgressReader:
         """Returns calls together with those that were looked at in the last second, as many as a request may have."""
         earliest = self._clock() - _RECENT_S
         recent = self._recent.copy()
-        for name in [name for name, looked_at in recent.items() if looked_at < earliest]:
+        for name in [name for name, asked_at in recent.items() if asked_at < earliest]:
             self._recent.pop(name, None)
             del recent[name]
         return [*dict.fromkeys([*names, *recent])][:MAX_CALLS]
