@@ -412,3 +412,21 @@ def test_the_thread_of_watched_calls_ends_without_them(monkeypatch):
         assert call.wait(30)
         watcher.remove(call)
         wait_for(lambda: not watcher._is_running)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_calls_are_watched_again_after_an_error():
+    class Call(threading.Event):
+        refresh = threading.Event.set
+
+    class FailingCall:
+        def refresh(self):
+            raise MemoryError
+
+    failing, call, watcher = FailingCall(), Call(), Watcher(0)
+    watcher.add(failing)
+    wait_for(lambda: not watcher._is_running)
+    watcher.remove(failing)
+    watcher.add(call)
+    assert call.wait(30)
+    watcher.remove(call)

@@ -1,5 +1,6 @@
 """The progress of calls, with a server that answers at once and a clock of the test's own."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -123,10 +124,42 @@ def test_the_server_is_asked_up_to_ten_times_a_second(server, reader, submitted)
     assert len(server.asked) == 1
     began = server.now
     for _ in range(10):
-        reader.of_call(second, Deadline(10))  # pauses, as the last answer lacks the call
+        reader.of_call(second, Deadline(10))  # pauses at first, as the last answer lacks the call
         reader.of_call(first, Deadline(10))
-    assert len(server.asked) == 21
-    assert server.now - began == pytest.approx(2.0)
+    assert server.asked == [["first"], ["second", "first"]]
+    assert server.now - began == pytest.approx(0.1)
+    server.now += 2
+    reader.of_call(first, Deadline(10))
+    assert server.asked[2:] == [["first"]]
+
+
+def test_threads_with_different_calls_read_one_answer(server, reader):
+    queued = info.CallProgress(request_id="queued", phase=info.CALL_PHASE_QUEUED, queue_position=4)
+    server.calls = [queued]
+    phases = []
+    for _ in range(20):
+        server.now += 0.04
+        phases.append([reader.of_wait(name, name).phase for name in ("queued", "other")])
+    assert phases == [["queued", "running"]] * 20
+    assert len(server.asked) <= 20 * 0.04 / 0.1 + 2
+
+
+def test_a_call_that_was_not_asked_for_has_no_progress_while_another_thread_asks(server, reader, submitted):
+    call = submitted.add("call")
+    answers = []
+
+    def answer(*_, **__):
+        server.unary = unary
+        answers.append(reader.of_wait("other", "diff"))
+        thread.start()
+        thread.join(0.1)
+        return info.GetProgressResponse()
+
+    unary, server.unary = server.unary, answer
+    thread = threading.Thread(target=lambda: answers.append(reader.of_call(call, Deadline(30))))
+    assert reader.of_wait("mine", "sum").what == "sum"
+    thread.join(30)
+    assert answers == [None, Progress("running", what="call")]
 
 
 def test_a_wait_shows_its_call_or_the_oldest(server, reader, submitted):

@@ -209,3 +209,62 @@ def test_a_program_stays_if_it_was_asked_for_again_before_its_ended_compilation_
     assert repeated.result(0).program.key == "a0"
     assert session.evicted == []
     assert session.names == ["a0", "b0", "a0"]
+
+
+def waiting_session():
+    """A mesh where ann waits with a2 to a9, and both ann and bob have two under way."""
+    session = SlowSession()
+    programs = cache(session, programs=40)
+    futures = begin(programs, [f"a{i}" for i in range(10)], "ann", "1") | begin(programs, ["b0", "b1"], "bob", "2")
+    assert session.names == ["a0", "a1", "b0", "b1"]
+    return session, programs, futures
+
+
+def test_a_waiting_program_begins_as_that_of_the_client_that_is_served_first():
+    session, programs, futures = waiting_session()
+    assert programs.get_or_compile(call("a9"), "cat", "3") is futures["a9"]
+    assert programs.compiler.position(futures["a9"])[0] == 2
+    for name in ("b0", "b1"):
+        session.finish(name)
+    assert session.names[4:] == ["a9"]  # ann's connection has its maximum under way
+    session.finish("a9")
+    assert futures["a9"].result(0).program.key == "a9"
+    session.finish("a0")
+    assert session.names[5:] == ["a2"]
+
+
+def test_a_waiting_program_begins_at_once_for_a_client_below_its_limit():
+    session, programs, futures = waiting_session()
+    session.finish("b0")
+    assert programs.get_or_compile(call("a9"), "cat", "3") is futures["a9"]
+    assert session.names[4:] == ["a9"]
+    assert programs.get_or_compile(call("a9"), "dan", "4") is futures["a9"]
+    assert session.names[4:] == ["a9"]
+    session.finish("a9")
+    assert futures["a9"].result(0).program.key == "a9"
+
+
+def test_a_waiting_program_stays_where_it_begins_earlier():
+    session, programs, futures = waiting_session()
+    begin(programs, [f"c{i}" for i in range(5)], "cat", "3")
+    assert programs.get_or_compile(call("a2"), "dan", "4") is futures["a2"]  # ann's connection is at its limit
+    assert programs.get_or_compile(call("a2"), "cat", "3") is futures["a2"]
+    session.finish("b0")
+    session.finish("b1")
+    assert session.names[4:] == ["c0", "a2"]
+
+
+def test_a_waiting_program_that_cannot_be_sent_fails_for_all_and_frees_the_compiler():
+    session, programs, futures = waiting_session()
+    session.finish("b0")
+
+    def refuse(message):
+        raise RuntimeError("the link is gone")
+
+    session.answer = refuse
+    assert programs.get_or_compile(call("a9"), "cat", "3") is futures["a9"]
+    with pytest.raises(RuntimeError, match="gone"):
+        futures["a9"].result(0)
+    session.answer = session.begin
+    begin(programs, ["c0"], "cat", "3")
+    assert session.names[-1] == "c0"

@@ -94,7 +94,7 @@ class ShownWatch(CallWatch):
         self._timer = show_later(self._bar, delay_s)
 
     def update(self) -> None:
-        self._progress = self._latest()
+        self._progress = self._latest() or self._progress
 
     def close(self) -> None:
         self._timer.cancel()
@@ -146,7 +146,7 @@ class Watcher:
         try:
             thread.start()
         except RuntimeError:  # no thread can be started: there are no reports
-            self._is_running = False
+            self._set_stopped()
 
     def remove(self, call: Watched) -> None:
         """Removes a call, as it has ended."""
@@ -154,6 +154,13 @@ class Watcher:
             self._calls.pop(call, None)
 
     def _run(self) -> None:
+        try:
+            self._watch()
+        except BaseException:
+            self._set_stopped()  # the next `add` starts a thread
+            raise
+
+    def _watch(self) -> None:
         idle = 0
         while idle < _IDLE_LOOKS or not self._ends():
             time.sleep(REPORT_INTERVAL_S)
@@ -167,3 +174,7 @@ class Watcher:
         with self._lock:
             self._is_running = bool(self._calls)
             return not self._is_running
+
+    def _set_stopped(self) -> None:
+        with self._lock:
+            self._is_running = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from typing import Generic, TypeVar
 
 from shardcall_server.frontend.rpc.fair_queue import FairQueue, Waiter
@@ -41,6 +42,22 @@ class CompilationQueue(Generic[C]):
         self._begin(compilation)
         return True
 
+    def move(self, compilation: C, owner: str, connection: str, weight: int) -> bool:
+        """Makes a compilation that waits wait for another caller too, as whose it is counted if it begins earlier so.
+
+        Returns:
+            True if it may begin now.
+        """
+        if not self.position(compilation):
+            return False
+        moved = copy(compilation)
+        moved.owner, moved.connection, moved.weight = owner, connection, weight
+        if not self._is_admitted(moved) and self._rank(compilation) <= self._rank_if_added(moved):
+            return False
+        self._waiting.remove(compilation)
+        compilation.owner, compilation.connection, compilation.weight = owner, connection, weight
+        return self.add(compilation)
+
     def remove(self, compilation: C) -> bool:
         """Removes a compilation that waits; returns False if it does not."""
         return self._waiting.remove(compilation)
@@ -69,14 +86,23 @@ class CompilationQueue(Generic[C]):
         self._count(compilation, 1)
 
     def _is_admitted(self, compilation: C) -> bool:
+        return not compilation.owner or (self._owners.total() < MAX_COMPILED and not self._is_at_limit(compilation))
+
+    def _is_at_limit(self, compilation: C) -> bool:
+        """Returns True if the client or the connection has its maximum under way."""
         owner, connection = compilation.owner, compilation.connection
-        if not owner:
-            return True
-        return (
-            self._owners.total() < MAX_COMPILED
-            and self._owners[owner] < MAX_PER_OWNER
-            and self._connections[owner, connection] < MAX_PER_CONNECTION
-        )
+        return self._owners[owner] >= MAX_PER_OWNER or self._connections[owner, connection] >= MAX_PER_CONNECTION
+
+    def _rank(self, compilation: C) -> tuple[bool, int]:
+        """Returns a value that is less for a compilation that begins earlier; those at their limit are passed over."""
+        return self._is_at_limit(compilation), self.position(compilation)
+
+    def _rank_if_added(self, compilation: C) -> tuple[bool, int]:
+        self._waiting.add(compilation)
+        try:
+            return self._rank(compilation)
+        finally:
+            self._waiting.remove(compilation)
 
     def _count(self, compilation: C, change: int) -> None:
         if compilation.owner:

@@ -29,8 +29,8 @@ class Compilation:
 
     Attributes:
         command: the command, with the strategy that is being compiled.
-        owner: the client whose call began it; empty for the server itself.
-        connection: the connection of that call.
+        owner: the client that it counts for, one of those whose calls wait for it; empty for the server itself.
+        connection: the connection of that client's call.
         weight: the weight of the client.
         deadline: 0 for all: those of a connection begin in the order in which they came.
         key: the call that waits for it; None for a trial's, whose program is pinned.
@@ -139,25 +139,41 @@ class ProgramCompiler:
             SessionEndedError: the mesh is gone.
             CallError: too many programs are being compiled.
         """
+        failure: Exception | None = None
         with self.session.launch_lock:
             entry = self.table.get(call.key)
             if entry is not None:
                 return entry
-            for compilation in self._compilations:
-                if compilation.key == call.key and not compilation.was_ended:
-                    compilation.waiter_count += 1
-                    return compilation.future
-            command = link_pb2.Prepare(
-                call=call.call,
-                operands=call.operands,
-                max_call_bytes=0 if call.has_resident_arrays else self._limits.max_call_bytes,
-                max_device_bytes=self._limits.max_device_bytes,
-            )
-            compilation = Compilation(command, owner, connection, weight, key=call.key)
-            has_begun = self._start(compilation)
-        if has_begun:
+            compilation = self._present_compilation(call.key)
+            if compilation is None:
+                compilation = Compilation(self._command(call), owner, connection, weight, key=call.key)
+                has_begun = self._start(compilation)
+            else:
+                compilation.waiter_count += 1
+                has_begun = self._queue.move(compilation, owner, connection, weight)
+                if has_begun:
+                    failure = self._try_first(compilation)
+        if failure is not None:
+            compilation.future.set_exception(failure)  # for those that waited for it already, too
+            self._begin_following(compilation)
+        elif has_begun:
             self._follow(compilation)
         return compilation.future
+
+    def _present_compilation(self, key: CallKey) -> Compilation | None:
+        check_held(self.session.launch_lock)
+        for compilation in self._compilations:
+            if compilation.key == key and not compilation.was_ended:
+                return compilation
+        return None
+
+    def _command(self, call: AbstractCall) -> link_pb2.Prepare:
+        return link_pb2.Prepare(
+            call=call.call,
+            operands=call.operands,
+            max_call_bytes=0 if call.has_resident_arrays else self._limits.max_call_bytes,
+            max_device_bytes=self._limits.max_device_bytes,
+        )
 
     def position(self, future: Future[CacheEntry]) -> tuple[int, float]:
         """Returns the position of a compilation in the queue, 0 if it has begun, and the time of its last step.
@@ -235,18 +251,22 @@ class ProgramCompiler:
         compilation.sent_s = time.monotonic()
         compilation.future.add_done_callback(lambda _: self._begin_following(compilation))
 
+    def _try_first(self, compilation: Compilation) -> Exception | None:
+        """Sends the first command of a compilation that waited; returns the error if that fails."""
+        try:
+            self._send_first(compilation)
+        except Exception as error:  # noqa: BLE001  # whatever it is, no caller may wait forever
+            return error
+        return None
+
     def _begin_following(self, ended: Compilation) -> None:
         """Begins the compilation that waited for the end of another."""
         while True:
-            failure: Exception | None = None
             with self.session.launch_lock:
                 following = self._queue.finish(ended)
                 if following is None:
                     return
-                try:
-                    self._send_first(following)
-                except Exception as error:  # noqa: BLE001  # whatever it is, no caller may wait forever
-                    failure = error
+                failure = self._try_first(following)
             if failure is None:
                 self._follow(following)
                 return
