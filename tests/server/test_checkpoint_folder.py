@@ -177,7 +177,7 @@ def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
         assert second.last("ada") == first
 
 
-def test_files_that_a_mesh_may_read_stay_until_it_has_ended(root):
+def test_files_that_a_mesh_may_read_stay_as_long_as_it(root):
     with closing(CheckpointFolder(str(root))) as folder:
         save(folder, "ada", u := written(root, "u", np.arange(5)))
         folder.declare([u.file])
@@ -188,7 +188,7 @@ def test_files_that_a_mesh_may_read_stay_until_it_has_ended(root):
         assert u.file not in names(root)
 
 
-def test_what_is_deleted_during_a_save_is_remembered(root):
+def test_deletions_during_a_save_are_noted(root):
     with closing(CheckpointFolder(str(root))) as folder:
         u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(5))
         folder.begin_save("ada")
