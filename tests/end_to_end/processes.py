@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,16 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
         return False
+
+
+def stop(pid: int) -> None:
+    """Stops a process, and waits until none of its threads runs any longer."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: all(_state(task) == "T" for task in Path(f"/proc/{pid}/task").iterdir()))
+
+
+def _state(task: Path) -> str:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
 def computing(pid: int) -> Callable[[], bool]:

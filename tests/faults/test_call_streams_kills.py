@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
 from end_to_end.messages import call, open_channel
-from end_to_end.processes import alive, holds_nothing, left_empty, wait_for
+from end_to_end.processes import alive, holds_nothing, left_empty, stop, wait_for
 from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
 from faults.restarting import RestartingServer
 
@@ -160,7 +160,7 @@ def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_t
         stream.send(run(999, handles[0], x, result_handles=[b"compiled" * 2]))
         for number in (0, 999, 1000):
             assert not reason(stream.answer(number))
-        os.kill(worker, signal.SIGSTOP)
+        stop(worker)
         stream.send(*(run(i, handles[i - 1], x, result_handles=[handles[i]]) for i in range(1, 33)))
         wait_for(lambda: client.usage().calls == 32)  # the calls before the last are launched
         os.kill(worker, signal.SIGKILL)
@@ -175,7 +175,7 @@ def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is
     with sc.connect(server.address) as other, sc.connect(server.address, fuse=False) as client:
         x = client.put(np.ones(8))
         client.submit("add", x, 1.0).get()  # compiled
-        os.kill(worker, signal.SIGSTOP)
+        stop(worker)
         chain = [client.submit("add", x, 1.0)]
         for _ in range(31):
             chain.append(client.submit("add", chain[-1], 1.0))

@@ -69,8 +69,8 @@ from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
 
 class FrontEnd:
-    address, hosts_address, page_url = "127.0.0.1:1", "", ""
-    check_warm_up = introduce = lambda *_: None
+    address, hosts_address = "127.0.0.1:1", ""
+    check_warm_up = introduce = introduce_page = lambda *_: None
 
     def __init__(self, settings):
         pass
