@@ -213,3 +213,20 @@ def test_links_are_not_followed(root, tmp_path):
     (root / ".checkpoints" / u.file).symlink_to(tmp_path / u.file)
     with closing(CheckpointFolder(str(root))) as folder:
         assert not folder.last("ada").arrays
+
+
+def test_the_files_of_version_0_1_are_read():
+    array = CheckpointArray(
+        name="u",
+        handle=bytes(range(16)),
+        type=encode_array_type(ArrayType((7, 5), np.dtype("f8"))),
+        mesh=mesh_pb2.Mesh(),
+        file="ab.npy",
+        offset=128,
+        ends_at_seconds=2.5,
+    )
+    written_by_0_1 = bytes.fromhex(
+        "09000000000000f83f12330a01751210000102030405060708090a0b0c0d0e0f1a06080f12020705220032"
+        "0661622e6e7079388001410000000000000440"
+    )
+    assert Checkpoint.FromString(written_by_0_1) == Checkpoint(time_seconds=1.5, arrays=[array])
