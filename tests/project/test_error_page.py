@@ -69,7 +69,7 @@ PROVOKED: dict[str, Callable[[sc.Client], object]] = {
     "TOKEN_REQUIRED": lambda c: sc.connect(c.address, token="x" * 43).server_info(),
     "SCOPE_MISSING": lambda c: sc.connect(c.address, token=token_of("runner")).profile("traces").start(),
     "NAME_TAKEN": name_twice,
-    "FILE_NOT_FOUND": lambda c: c.load("runs/a.npy"),
+    "FILE_NOT_FOUND": lambda c: c.load("runs/missing.npy"),
     "PROFILE_STATE": lambda c: c.profile("traces").stop(),
 }
 
