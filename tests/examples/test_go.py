@@ -15,7 +15,7 @@ from shardcall_server.certificate_authority import make_authority
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = Path("/usr/share/gocode")
-"""Where Debian's packages of Go have their sources, such as golang-google-grpc-dev."""
+"""The folder of the sources of Debian's packages of Go, such as golang-google-grpc-dev."""
 
 
 @pytest.fixture(scope="module")

@@ -195,10 +195,13 @@ def test_deletions_during_a_save_are_noted(root):
         with folder.forgetting("ada", [("u", u.handle)]):
             pass
         with folder.changing():
-            assert [folder.was_deleted("ada", array) for array in (u, v)] == [True, False]
+            assert [folder.was_deleted("ada", array, 1) for array in (u, v)] == [True, False]
+            anew = written(root, "u", np.arange(5))
+            assert not folder.was_deleted("ada", anew, folder.deletions("ada"))  # it got the name of an earlier one
+            assert folder.was_deleted("ada", anew, 0)  # a later value of it was deleted
         folder.end_save("ada")
-        with folder.changing():
-            assert not folder.was_deleted("ada", u)
+        folder.begin_save("ada")
+        assert folder.deletions("ada") == 0
 
 
 def test_links_are_not_followed(root, tmp_path):

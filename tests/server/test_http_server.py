@@ -40,7 +40,7 @@ PATHS = ["/metrics", "/healthz", "/readyz"]
 
 
 class _State:
-    """What the page and the probes show.
+    """The sources of the page and the probes.
 
     Attributes:
         reason: why the server is not ready.

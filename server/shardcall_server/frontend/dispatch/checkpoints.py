@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -44,6 +45,13 @@ MAX_NAMES = 1024
 
 _LEASE_ID_BYTES = 16
 _DECLARED_AT_ONCE = 256  # arrays of a command to the worker
+
+
+class _Moment(NamedTuple):
+    """The moment of a checkpoint: its time, in seconds since 1970, and the deletions before it during its save."""
+
+    time_s: float
+    deletions: int
 
 
 class Checkpoints:
@@ -89,12 +97,12 @@ class Checkpoints:
             self._check_restored(mesh)
             buffers.memory.append(file := self._host_resources.open_file(self._folder.fd))
             try:
-                saved_at, named, arrays = self._begin(mesh, running, file, owner, names, used_bytes, new)
+                moment, named, arrays = self._begin(mesh, running, file, owner, names, used_bytes, new)
             finally:
                 file.release()
             if new:
                 await self._written(call, running, named)
-            checkpoint = self._enter(owner, saved_at, arrays, new, keeps_others=bool(names))
+            checkpoint = self._enter(owner, moment, arrays, new, keeps_others=bool(names))
             is_entered = True
             return checkpoint
         finally:
@@ -121,7 +129,7 @@ class Checkpoints:
             await call.wait(before, "waiting for another checkpoint")
 
     def _end(self, owner: str, done: Promise[None], files: Sequence[str]) -> None:
-        """Lets the next save of a principal begin; removes files that no checkpoint has."""
+        """Ends a save of a principal, after which the next may begin; removes files that no checkpoint has."""
         self._folder.remove(files)
         self._folder.end_save(owner)
         with self._lock:
@@ -137,7 +145,7 @@ class Checkpoints:
         names: Sequence[str],
         used_bytes: int,
         new: list[str],
-    ) -> tuple[float, list[ResidentArray], list[CheckpointArray]]:
+    ) -> tuple[_Moment, list[ResidentArray], list[CheckpointArray]]:
         """Sends the command that writes the arrays that have changed.
 
         Args:
@@ -148,7 +156,7 @@ class Checkpoints:
             The moment of the checkpoint, the arrays on the mesh, and as they are in it.
         """
         with mesh.session.launch_lock:  # between the choice of the arrays and the command no other one is sent
-            saved_at = time.time()
+            moment = _Moment(time.time(), self._folder.deletions(owner))
             named = self._named(owner, names)
             if mesh.session.ended:  # before its names are removed, so that none is missing here
                 raise mesh_restarted()
@@ -167,7 +175,7 @@ class Checkpoints:
                     running.send(mesh.session, link_pb2.FrontEndMessage(write_arrays=command))
                 except SessionEndedError:
                     raise mesh_restarted() from None
-        return saved_at, named, arrays
+        return moment, named, arrays
 
     def _named(self, owner: str, names: Sequence[str]) -> list[ResidentArray]:
         there = {resident.name: resident for resident in self._table.of_names(owner) if not resident.guest}
@@ -216,14 +224,14 @@ class Checkpoints:
             raise
 
     def _enter(
-        self, owner: str, saved_at: float, arrays: Sequence[CheckpointArray], new: Sequence[str], *, keeps_others: bool
+        self, owner: str, moment: _Moment, arrays: Sequence[CheckpointArray], new: Sequence[str], *, keeps_others: bool
     ) -> Checkpoint:
         """Makes arrays that are on the disk the last checkpoint, without those that were deleted meanwhile."""
         with self._folder.changing():
-            there = [array for array in arrays if not self._folder.was_deleted(owner, array)]
+            there = [array for array in arrays if not self._folder.was_deleted(owner, array, moment.deletions)]
             there += self._others(owner, arrays, keeps_others=keeps_others)
             there.sort(key=lambda array: array.name)
-            checkpoint = Checkpoint(time_seconds=saved_at, arrays=there)
+            checkpoint = Checkpoint(time_seconds=moment.time_s, arrays=there)
             self._folder.write(owner, checkpoint)
             self._folder.remove(set(new) - {array.file for array in there})
             for array in arrays:

@@ -70,7 +70,7 @@ class CheckpointFolder:
         self._kept: dict[str, list[tuple[int, Checkpoint]]] = {}  # by principal, the last one last
         self._arrays: dict[str, dict[str, CheckpointArray]] = {}  # of the last one, by principal and name
         self._damaged: dict[str, list[str]] = {}  # files by principal
-        self._deleted: dict[str, set[tuple[str, bytes]]] = {}  # during a save: names and handles by principal
+        self._deleted: dict[str, list[tuple[str, bytes]]] = {}  # during a save: names and handles by principal
         self._declared: set[str] = set()  # files that the present mesh may still read
         self.unrestored: dict[tuple[str, str], str] = {}
         self.is_held = False
@@ -185,17 +185,28 @@ class CheckpointFolder:
             for name in names:
                 self.unrestored.pop((owner, name), None)
             if owner in self._deleted:
-                self._deleted[owner].update(arrays)
+                self._deleted[owner].extend(arrays)
             yield
 
     def begin_save(self, owner: str) -> None:
         """Begins to remember what is deleted, for the one save of a principal at a time."""
-        self._deleted[owner] = set()  # without the lock, under which others wait for the disk
+        self._deleted[owner] = []  # without the lock, under which others wait for the disk
 
-    def was_deleted(self, owner: str, array: CheckpointArray) -> bool:
-        """Returns whether an array was deleted during the save of its principal."""
+    def deletions(self, owner: str) -> int:
+        """Returns the number of deletions during the save of a principal."""
+        return len(self._deleted[owner])
+
+    def was_deleted(self, owner: str, array: CheckpointArray, deletions: int) -> bool:
+        """Returns whether an array was deleted during the save of its principal.
+
+        Args:
+            deletions: the number of deletions before the moment of the save. Of these, one of the name may be of an
+                earlier array.
+        """
         check_held(self._lock)
-        return any(array.handle == handle for _, handle in self._deleted.get(owner, ()))
+        deleted = self._deleted[owner]
+        names = {name for name, _ in deleted[deletions:]}
+        return array.name in names or any(array.handle == handle for _, handle in deleted)
 
     def end_save(self, owner: str) -> None:
         """Ends what `begin_save` began."""

@@ -45,7 +45,7 @@ class Connections:
         self._lift(connection)
 
     def lift_limits(self, client: Client) -> None:
-        """Lets a connection stay open; it counts no more."""
+        """Removes the time limits of a connection, and its place among those that are counted."""
         if (connection := self._open.get(client)) is not None:
             self._lift(connection)
 
