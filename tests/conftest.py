@@ -39,8 +39,9 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--full``, for the long form of tests/faults, ``--part``, and ``--failures-to``, for .ci/rerun."""
+    """Adds ``--full``, for the long form of tests/faults, ``--every-case``, ``--part``, and ``--failures-to``."""
     parser.addoption("--full", action="store_true", help="full counts and durations in tests/faults")
+    parser.addoption("--every-case", action="store_true", help="every case and call of NumPy's tests: it takes hours")
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N parts of the tests, the same in every run")
     parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy_suite import scope
+from numpy_suite.case_sample import sample_of
 from numpy_suite.service import NAMES, SERVICE
 
 import shardcall as sc
 
+_FOLDER = Path(__file__).parent
 _SUBJECTS = {name.rpartition(".")[2] for name in NAMES}
 
 
@@ -30,10 +33,17 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[py
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as long all but the first case of each class that is named after a function and calls it."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the sample of cases; marks as long all but the first of each class that is named after a function."""
+    cases = _items_of_suite(items)
+    if not config.getoption("--every-case"):
+        sample = sample_of(cases)
+        others = [item for item in cases if item not in sample]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item in sample or item.path.parent != _FOLDER]
+        cases = [item for item in cases if item in sample]
     taken: set[str] = set()
-    for item in sorted(_items_of_suite(items), key=lambda item: item.location):
+    for item in sorted(cases, key=lambda item: item.location):
         subject = _subject(item.cls.__name__) if item.cls else ""
         if subject in taken or subject not in _SUBJECTS:
             item.add_marker(pytest.mark.long)
@@ -42,9 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _items_of_suite(items: list[pytest.Item]) -> list[pytest.Function]:
-    return [
-        item for item in items if isinstance(item, pytest.Function) and item.nodeid.startswith("tests/numpy_suite/")
-    ]
+    return [item for item in items if isinstance(item, pytest.Function) and item.path.parent == _FOLDER]
 
 
 def _subject(name: str) -> str:
@@ -67,7 +75,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
     try:
         option = item.config.getoption
         with SERVICE.running(
-            item.funcargs["client"], complete=option("--full"), short=option("markexpr") == "not long"
+            item.funcargs["client"], complete=option("--every-case"), short=option("markexpr") == "not long"
         ):
             result = yield
     except Exception as error:  # noqa: BLE001  # raised below, unless the case is out of scope
