@@ -29,6 +29,7 @@ MISSING = (
         "has no attribute",
         "does not change arrays on the mesh",
         "are in row-major order",
+        "take a number of bins",
     ),
     # where NumPy converts and loses
     *(

@@ -70,7 +70,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
     if rule := scope.rule_of_source(item.function):
         pytest.skip(rule)
     np.random.seed(0)  # NumPy's tests draw from the global generator
-    failure: Exception | None = None
+    failure: BaseException | None = None
     result: object = None
     try:
         option = item.config.getoption
@@ -78,7 +78,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
             item.funcargs["client"], complete=option("--every-case"), short=option("markexpr") == "not long"
         ):
             result = yield
-    except Exception as error:  # noqa: BLE001  # raised below, unless the case is out of scope
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # raised below, unless the case is out of scope
         failure = error
     finally:
         item.user_properties.append(("remote", dict(SERVICE.remote)))

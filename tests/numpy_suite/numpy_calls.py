@@ -55,9 +55,8 @@ class Call:
         """The array that is put on the mesh: the first one, or the first list; None where there are only numbers."""
         for name, value, is_first in self._arguments():
             if is_first and name in _SEQUENCES and isinstance(value, list | tuple):
-                items = [item for item in _leaves(value) if _has_axes(item)] or [
-                    item for item in value if _is_list(item)
-                ]
+                lists = value if self.name != "block" else ()  # whose lists say where its arrays are
+                items = [item for item in _leaves(value) if _has_axes(item)] or [*filter(_is_list, lists)]
                 if items:
                     return items[0]
             elif (type(value) is np.ndarray and value.ndim) or (is_first and _is_list(value)):
@@ -167,6 +166,8 @@ def call_of(name: str, function: Callable[..., Any], args: tuple[Any, ...], keyw
             raise OutOfScopeError(scope.ITERATORS)
     if not isinstance(keywords.get("optimize", False), bool | str):
         raise OutOfScopeError(scope.PATHS)
+    if name == "clip" and len({"a_min", "a_max"}.intersection((*parameters[: len(args)], *keywords))) == 1:
+        raise OutOfScopeError(scope.REFUSED)  # by the function itself; one bound is enough for the service
     call = Call(name, function, args, keywords, parameters, method == "at" or name in CHANGING)
     scope.check_memory(call.argument("order"), call.argument("subok"), call.targets, call.operands)
     return call
@@ -184,6 +185,8 @@ def finished(result: Any, expected: Any) -> Any:
     if not isinstance(result, sc.RemoteArray):
         return result
     array = result.get()
+    if isinstance(expected, list):
+        return array.tolist()
     dtype = getattr(expected, "dtype", None)
     if dtype is not None and array.dtype == dtype:
         array = array.view(dtype)  # C's long and long long are two names of one type, and equal

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,10 @@ REFUSED_FORMS = "keywords and forms that the service refuses by name"
 PATHS = "orders in which einsum takes operands, which the service decides"
 ITERATORS = "iterators, which only one side can take the items of"
 SAMPLED = "more of what a case has called already, in other sizes or with other values (--every-case calls them too)"
+ALGORITHMS = "keywords that choose how NumPy computes, with errors of their own"
+NONE_KEYWORDS = "keywords of other modes that are None, which the service takes for left out"
+ORDERS = "orders that NumPy leaves open: of partitions at several positions"
+ROUNDING = "coefficients of polynomials beyond 2**53, which are compared as integers"
 NUMBERS = "numbers alone: methods of ufuncs, and keywords that client.xp does not have"
 EMPTY_LISTS = "lists without elements as indices, which are of no type"
 REFUSED = "arguments that Python itself refuses"
@@ -46,7 +50,7 @@ _OPTIONAL = frozenset(
     for name, function in FUNCTIONS.items()
     if any(operand.optional and not operand.repeated for operand in function.operands)
 )
-_MEMORY = re.compile(r"\.(flags|strides|base|ctypes)\b|(shares|share)_memory\(")
+_MEMORY = re.compile(r"\.(flags|strides|base|ctypes|getrefcount)\b|(shares|share)_memory\(")
 """What only a test of memory reads of an array."""
 
 
@@ -65,13 +69,15 @@ def check_operands(name: str, operands: Iterable[Any]) -> None:
             continue
         if _has_protocol(operand):
             raise OutOfScopeError(SUBCLASSES)
-        if name == "ix_" and isinstance(operand, Sequence) and not len(operand):
+        if name in ("ix_", "bincount") and isinstance(operand, Sequence) and not len(operand):
             raise OutOfScopeError(EMPTY_LISTS)
         try:
             array = np.asarray(operand)
         except Exception:  # noqa: BLE001  # of the operand's own code
             if hasattr(operand, "__array__"):
                 raise OutOfScopeError(SUBCLASSES) from None
+            if isinstance(operand, list | tuple):
+                check_operands(name, operand)
             continue  # the service is to refuse what NumPy refuses
         if not isinstance(operand, int):  # one that fits no integer type is to be refused as by NumPy
             check_dtype(array.dtype)
@@ -91,11 +97,37 @@ def check_memory(order: Any, subok: Any, targets: Sequence[np.ndarray], operands
     Raises:
         OutOfScopeError: if it is.
     """
+    if any(map(_has_protocol, targets)):
+        raise OutOfScopeError(SUBCLASSES)
     if (isinstance(order, str) and order not in ("K", "C", "A")) or subok:
         raise OutOfScopeError(VIEWS)
     arrays = [operand for operand in operands if isinstance(operand, np.ndarray)]
     if any(np.may_share_memory(a, b) for a in targets for b in arrays if a is not b):
         raise OutOfScopeError(VIEWS)
+
+
+def check_algorithm(name: str, main: Any, keywords: Mapping[str, Any], kth: Any) -> None:
+    """Checks that a call is not about NumPy's way to compute.
+
+    Args:
+        name: of the function.
+        main: its first array.
+        keywords: its arguments by name.
+        kth: the argument of that name.
+
+    Raises:
+        OutOfScopeError: if it is.
+    """
+    if name == "pad" and any(value is None for value in keywords.values()):
+        raise OutOfScopeError(NONE_KEYWORDS)
+    if name == "partition" and np.ndim(main) > 1 and np.ndim(kth) > 0:
+        raise OutOfScopeError(ORDERS)
+    if name == "isin" and keywords.get("kind") == "table":
+        raise OutOfScopeError(ALGORITHMS)
+    if name == "einsum" and keywords.get("optimize") and keywords.get("out") is not None:
+        raise OutOfScopeError(ALGORITHMS)
+    if name == "concatenate" and isinstance(main, np.ndarray) and main.ndim == 1 and not keywords.get("out"):
+        raise OutOfScopeError(ITERATORS)
 
 
 def check_dtype(dtype: Any) -> None:
@@ -125,6 +157,8 @@ def check_result(name: str, result: Any, operands: Iterable[Any]) -> None:
     """
     if any(result is operand for operand in operands):
         raise OutOfScopeError(VIEWS)
+    if name == "poly" and np.abs(result).max(initial=0) > 2**53:
+        raise OutOfScopeError(ROUNDING)
     if name in _EXACT:
         return
     for array in result if isinstance(result, tuple | list) else [result]:
@@ -157,4 +191,4 @@ def _has_protocol(operand: Any) -> bool:
         return False
     if isinstance(operand, list | tuple):
         return any(map(_has_protocol, operand))
-    return isinstance(operand, np.ndarray) or any(hasattr(operand, name) for name in _PROTOCOLS)
+    return isinstance(operand, np.ndarray | np.poly1d) or any(hasattr(operand, name) for name in _PROTOCOLS)

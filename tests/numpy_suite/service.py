@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -105,6 +106,7 @@ class RemoteFunction:
         # Functions in a call are NumPy's own, so that the service, and not this class, redirects them.
         args = tuple(item._function if is_remote(item) else item for item in args)
         call = call_of(self._name, self._function, args, keywords)
+        scope.check_algorithm(self._name, call.main, keywords, call.argument("kth"))
         scope.check_operands(self._name, call.operands)
         scope.check_dtype(call.argument("dtype"))
         if call.main is None and (self._name.partition(".")[2] in METHODS or call.argument("out") is not None):
@@ -123,9 +125,13 @@ class RemoteFunction:
         try:
             result = finished(call.run(client), expected)
         except Exception as error:
-            if any(part in str(error) for part in (*MISSING, "mode='raw'")):
+            if any(part in str(error) for part in (*MISSING, "mode='raw'", "pass q.get()")):
                 raise OutOfScopeError(scope.REFUSED_FORMS) from None
-            if call.main is None and isinstance(error, TypeError) and "argument" in str(error):
+            if (
+                call.main is None
+                and isinstance(error, TypeError)
+                and re.search("argument|has no parameter", str(error))
+            ):
                 raise OutOfScopeError(scope.NUMBERS) from None
             SERVICE.remote[self._name] += 1
             SERVICE.error = error

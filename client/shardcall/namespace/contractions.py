@@ -168,8 +168,10 @@ def cross(
         axis: all three.
 
     Raises:
-        ValueError: if the vectors have another number of elements.
+        ValueError: if the vectors have another number of elements, and for numbers alone.
     """
+    if not (type_of(a).ndim and type_of(b).ndim):
+        raise ValueError("At least one array has zero dimension; give vectors of 2 or 3 elements")
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = moveaxis(xp, a, axisa, 0), moveaxis(xp, b, axisb, 0)

@@ -247,16 +247,31 @@ class LinalgNamespace:
         return xp.sum(xp.greater(values, threshold), -1)
 
     def cond(self, x: OperandLike, p: Any = None) -> Any:
-        """Returns the condition numbers of matrices, as ``numpy.linalg.cond``; those of a norm ``p`` by an inverse."""
+        """Returns the condition numbers of matrices, as ``numpy.linalg.cond``; those of a norm ``p`` by an inverse.
+
+        That of a singular matrix is infinite.
+
+        Raises:
+            numpy.linalg.LinAlgError: for matrices without elements, and those that are not square with a norm ``p``.
+        """
         xp = self._xp
-        if type_of(x).ndim < 3 and 0 in type_of(x).shape:
+        if 0 in type_of(x).shape[-2:]:
             raise np.linalg.LinAlgError(f"x is of shape {type_of(x).shape} and has no condition; give elements")
         if p in (None, 2, -2):
             values = self.svdvals(x)
             ends = xp.take(values, np.array(0), -1), xp.take(values, np.array(-1), -1)
-            return xp.divide(*reversed(ends)) if p == -2 else xp.divide(*ends)
-        inverses = self.inv(x)
-        return xp.multiply(self.norm(x, p, (-2, -1)), self.norm(inverses, p, (-2, -1)))
+            ratio = xp.divide(*reversed(ends)) if p == -2 else xp.divide(*ends)
+        else:
+            ratio = xp.multiply(self.norm(x, p, (-2, -1)), self.norm(self._inverses(x), p, (-2, -1)))
+        is_singular = xp.logical_and(xp.isnan(ratio), xp.logical_not(xp.any(xp.isnan(x), (-2, -1))))
+        return xp.where(is_singular, type_of(ratio).dtype.type(np.inf), ratio)
+
+    def _inverses(self, x: OperandLike) -> Any:
+        """Returns the inverses of matrices, NaN for singular ones."""
+        xp = self._xp
+        is_singular = xp.equal(self.slogdet(x).sign, 0)[..., None, None]
+        inverses = self.inv(xp.where(is_singular, np.eye(type_of(x).shape[-1], dtype=type_of(x).dtype), x))
+        return xp.where(is_singular, type_of(inverses).dtype.type(np.nan), inverses)
 
     def lstsq(self, a: OperandLike, b: OperandLike, rcond: float | None = None) -> tuple[Any, Any, Any, Any]:
         """Returns the least-squares solution of linear equations, as ``numpy.linalg.lstsq``; it waits for the rank.

@@ -183,7 +183,7 @@ def unique(
     del sorted
     shape = type_of(ar).shape
     if axis is None or len(shape) == 1:
-        counted_axis(axis or 0, max(len(shape), 1))
+        counted_axis(0 if axis is None else axis, max(len(shape), 1))
         rows = xp.reshape(ar, -1)
         needs_indices = return_index or return_inverse
         order_of: Any = xp.argsort(rows) if needs_indices else None

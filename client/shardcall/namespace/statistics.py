@@ -80,9 +80,17 @@ def nanmean(
     xp: NamespaceBase, x: OperandLike, axis: Any = None, dtype: npt.DTypeLike | None = None, *, keepdims: bool = False,
     where: OperandLike | None = None,
 ) -> Any:  # fmt: skip
-    """Returns the mean over axes without NaN, as ``numpy.nanmean``; NaN where there is nothing else."""
+    """Returns the mean over axes without NaN, as ``numpy.nanmean``; NaN where there is nothing else.
+
+    Raises:
+        TypeError: for integers or bool as the type of a mean of floating-point numbers.
+    """
     if not can_be_nan(x):
         return xp.mean(x, axis, dtype, keepdims=keepdims, where=where)
+    if dtype is not None and not is_inexact(requested := parse_dtype(dtype)):
+        raise TypeError(
+            f"dtype={requested.name} does not hold a mean of {type_of(x).dtype.name}; give a floating-point type"
+        )
     total = xp.sum(_filled(xp, x, 0), axis, dtype, keepdims=keepdims, where=where)
     return _divided_by_count(xp, total, _count(xp, x, axis, keepdims, where))
 
@@ -293,7 +301,7 @@ def _extreme(
 def _comparable(xp: NamespaceBase, x: OperandLike, axis: int | None, lowest: float) -> Any:
     if not can_be_nan(x):
         return x
-    if type_of(x).shape and bool(xp.any(xp.all(xp.isnan(x), axis))):
+    if bool(xp.any(xp.all(xp.isnan(x), axis))):
         raise ValueError("x has a slice of NaN alone, which has no index of an extreme element")
     return _filled(xp, x, lowest)
 

@@ -16,6 +16,7 @@ from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.missing_attributes import check_row_major, unsupported
 from shardcall._src.device_arrays.numpy_metadata import DESCRIBING
 from shardcall_core.element_types import DType
+from shardcall_core.functions.elementwise import COMPARISONS
 
 ALIASES: Mapping[str, str] = {
     "amax": "max",
@@ -35,6 +36,8 @@ _TO_ANY_TYPE = frozenset(
     )
 )
 """Functions whose results NumPy converts to the type of ``out``, whatever is lost."""
+_TO_LARGER = frozenset(("percentile", "quantile", "nanpercentile", "nanquantile", "nanmedian"))
+"""Functions whose results NumPy broadcasts to the shape of ``out``."""
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _RENAMED = {"a_min": "min", "a_max": "max"}  # the bounds of clip
 _WITHOUT_EFFECT = ("subok", "overwrite_input", "optimize")
@@ -83,6 +86,10 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         run, casting = getattr(ufunc_methods, method), "unsafe"
         results = run(functions, ufunc, *inputs, **_options(f"{name}.{method}", run, kwargs))
     if any(target is not None for target in out):
+        if method != "__call__" and np.shape(out[0]) != results.shape:
+            raise ValueError(
+                f"out is of shape {np.shape(out[0])}, and the result of {name}.{method} of {results.shape}"
+            )
         if ufunc.signature is not None:
             core = ufunc.signature.partition("->")[2].count(",") + (not ufunc.signature.endswith("()"))
             count = sum(np.ndim(x) > 1 for x in inputs) if ufunc is np.matmul else core
@@ -106,6 +113,8 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     if function in DESCRIBING and (described := DESCRIBING[function](*args, **kwargs)) is not NotImplemented:
         return described
     run = _function(functions, name.removeprefix("numpy."), name)
+    if function is np.clip:
+        _check_bounds(args, kwargs)
     positional, named = _arguments(function, args, kwargs, run)
     out = named.pop("out", None)
     if out is not None and not isinstance(out, tuple):
@@ -121,7 +130,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     for result, target in zip(results if isinstance(results, tuple) else (results,), out, strict=True):
         if target is None or (function is np.dot and not all(map(np.ndim, positional))):  # which is multiply
             continue
-        if np.shape(target) != result.shape:
+        if np.shape(target) != result.shape and function.__name__ not in _TO_LARGER:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
         if function is np.dot and (target.dtype != result.dtype or not target.flags.c_contiguous):
             raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
@@ -173,6 +182,17 @@ def _arguments(
         elif (renamed := _RENAMED.get(name, name)) in accepted or not _is_default(value, parameter.default):
             named[renamed] = value
     return positional, named
+
+
+def _check_bounds(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Checks that ``numpy.clip`` gets bounds under one pair of names.
+
+    Raises:
+        ValueError: for bounds by both.
+    """
+    has_bounds = len(args) > 1 or not {"a_min", "a_max"}.isdisjoint(kwargs)
+    if has_bounds and not {"min", "max"}.isdisjoint(kwargs):
+        raise ValueError("numpy.clip got a_min and a_max, and min or max; give either")
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -258,6 +278,8 @@ def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DT
     types = *map(type_of_input, inputs), *[None] * ufunc.nout
     signature = (None,) * ufunc.nin + (dtype,) * ufunc.nout
     input_types = ufunc.resolve_dtypes(types, signature=signature, casting=casting)
+    if dtype is None and ufunc.__name__ in COMPARISONS:  # which take numbers of Python beyond the type, too
+        return [*inputs]
     return [
         (functions if is_remote(x) else np).asarray(x, input_type)
         for x, input_type in zip(inputs, input_types, strict=False)

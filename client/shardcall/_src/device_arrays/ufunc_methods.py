@@ -66,6 +66,10 @@ def reduce(
             how["dtype"] = dtype
         elif dtype is not None:
             x = _typed(functions, x, _result_type(ufunc.reduce, x, dtype=dtype))
+        if how.get("initial", _ABSENT) is None:
+            del how["initial"]
+            if 0 in np.shape(x) and _reduces_none(np.shape(x), axis):
+                raise ValueError(f"{name}.reduce got no elements and initial=None; give an initial value")
         first = how.pop("initial", None) if name.startswith("logical") else None
         output = getattr(functions, REDUCTIONS[name])(x, axis, keepdims=keepdims, **how)
         return output if first is None else getattr(functions, name)(first, output)
@@ -82,6 +86,12 @@ def reduce(
     reduced = _reduced(functions, ufunc, x, axes, initial if initial is not None else _ABSENT, where)
     output = reduced if keepdims or not axes else functions.squeeze(reduced, axes)
     return output if output.dtype == result else output.astype(result)
+
+
+def _reduces_none(shape: tuple[int, ...], axis: Any) -> bool:
+    """Returns whether an axis that is reduced has no elements."""
+    axes = range(len(shape)) if axis is None else normalize_axis_tuple(axis, len(shape))
+    return any(not shape[i] for i in axes)
 
 
 def accumulate(functions: Any, ufunc: np.ufunc, x: Any, *, axis: Any = 0, dtype: Any = None) -> Any:

@@ -114,12 +114,12 @@ def _added_counts(problem: Problem, block: ResultBlock, operands: Sequence[jax.A
 
 
 def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
-    x, xp, fp, *ends = operands
+    x, xp, fp, *outside = operands
     real = np.dtype(np.float64)
     points, coordinates = convert(required(x), real), convert(required(xp), real)
     values = convert(required(fp), block.dtype)
     left, right = (
-        values[edge] if end is None else convert(end, block.dtype) for end, edge in zip(ends, (0, -1), strict=True)
+        values[edge] if end is None else convert(end, block.dtype) for end, edge in zip(outside, (0, -1), strict=True)
     )
     if 0 in points.shape:
         return jnp.zeros(points.shape, block.dtype)
@@ -127,14 +127,23 @@ def _interp(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
     before = jnp.clip(positions_among(coordinates, points, "right") - 1, 0, last)
     after = jnp.minimum(before + 1, last)
     low, high = values[before], values[after]
-    slope = (high - low) / (coordinates[after] - coordinates[before])
-    inside = slope * (points - coordinates[before]) + low
-    # As NumPy does where a value or a slope is infinite: from the other end, then between equal values.
-    inside = jnp.where(jnp.isnan(inside), slope * (points - coordinates[after]) + high, inside)
-    inside = jnp.where(jnp.isnan(inside) & (low == high), low, inside)
+    ends = points, coordinates[before], coordinates[after]
+    if block.dtype.kind == "c":  # by parts, of which one may be infinite
+        inside = lax.complex(_between(*ends, low.real, high.real), _between(*ends, low.imag, high.imag))
+    else:
+        inside = _between(*ends, low, high)
     inside = jnp.where((before == last) | (coordinates[before] == points), low, inside)
     inside = jnp.where(points < coordinates[0], left, jnp.where(points > coordinates[-1], right, inside))
     return jnp.where(jnp.isnan(points), points.astype(block.dtype), inside) if last else inside
+
+
+def _between(x: jax.Array, left: jax.Array, right: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
+    """Returns the values at x of the lines from (left, low) to (right, high), of real numbers."""
+    slope = (high - low) / (right - left)
+    value = slope * (x - left) + low
+    # As NumPy does where a value or a slope is infinite: from the other end, then between equal values.
+    value = jnp.where(jnp.isnan(value), slope * (x - right) + high, value)
+    return jnp.where(jnp.isnan(value) & (low == high), low, value)
 
 
 def rows() -> tuple[Row, ...]:
