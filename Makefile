@@ -73,7 +73,7 @@ test-hosts: $(venv) ## run the kernels' tests, without the long ones, on 2 hosts
 	@$(on_hosts) --hosts 4 --hosts-apart $(ARGS)
 
 # The classes of NumPy's tests are shared out one by one: its files are few and long.
-test-numpy: $(venv) ## run NumPy's own tests of the functions that the client has, over sharded arrays
+test-numpy: $(venv) ## run NumPy's own tests of the functions that the client has, over sharded arrays (ARGS=--every-case: all, in hours)
 	@$(run) -m pytest tests/numpy_suite $(in_parallel) --dist loadscope $(ARGS)
 
 test-array-api: $(venv) ## run the tests of the array API standard that SUITE=folder holds (ARGS="--sharded --full": sharded arrays, 40 examples each)

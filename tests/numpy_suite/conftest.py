@@ -32,6 +32,13 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[py
     return [] if short and isinstance(collector, pytest.Module) and _subject(name) not in _SUBJECTS else None
 
 
+@pytest.hookimpl(trylast=True)  # when all parameters are known
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Makes the first case of each test alone, where no long one is wanted."""
+    if metafunc.config.getoption("markexpr") == "not long":
+        metafunc._calls[:] = metafunc._calls[:1]
+
+
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves the sample of cases; marks as long all but the first of each class that is named after a function."""
@@ -42,6 +49,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item in sample or item.path.parent != _FOLDER]
         cases = [item for item in cases if item in sample]
+    for item in cases:
+        for mark in [*item.iter_markers("xfail")]:  # the service may be right where NumPy is not
+            item.add_marker(pytest.mark.xfail(*mark.args, **{**mark.kwargs, "strict": False}), append=False)
     taken: set[str] = set()
     for item in sorted(cases, key=lambda item: item.location):
         subject = _subject(item.cls.__name__) if item.cls else ""

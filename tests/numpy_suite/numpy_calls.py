@@ -152,7 +152,8 @@ def call_of(name: str, function: Callable[..., Any], args: tuple[Any, ...], keyw
         parameters = (*(f"x{i}" for i in range(1, function.nin + 1)), "out")
         out = args[function.nin :]
         if out:  # by position, one for each result
-            args, keywords = args[: function.nin], {**keywords, "out": out}
+            rest = [None] * (function.nout - len(out))
+            args, keywords = args[: function.nin], {**keywords, "out": (*out, *rest)}
     else:
         signature = inspect.signature(function)
         try:

@@ -30,6 +30,7 @@ class Service:
         remote: how often each function was called remotely.
         local: how often each rule left a call to NumPy.
         sampling: which calls are sent of a case that makes many.
+        compared: the functions that NumPy has answered for subclasses.
         warnings_expected: whether a test expects a warning at this moment.
         error: the last one that the service raised.
     """
@@ -39,6 +40,7 @@ class Service:
         self.remote: Counter[str] = Counter()
         self.local: Counter[str] = Counter()
         self.sampling = Sampling(complete=True)
+        self.compared: set[str] = set()
         self.warnings_expected = False
         self.error: Exception | None = None
 
@@ -46,7 +48,7 @@ class Service:
     def running(self, client: sc.Client, *, complete: bool, short: bool) -> Iterator[None]:
         """Sends calls to a client during a test, all of them or a sample."""
         self.client, self.remote, self.local = client, Counter(), Counter()
-        self.sampling = Sampling(complete=complete, short=short)
+        self.sampling, self.compared = Sampling(complete=complete, short=short), set()
         try:
             yield
         finally:
@@ -97,6 +99,8 @@ class RemoteFunction:
             return self._remote(SERVICE.client, args, keywords)
         except OutOfScopeError as rule:
             SERVICE.local[str(rule)] += 1
+            if str(rule) == scope.SUBCLASSES:
+                SERVICE.compared.add(self._name)
             return self._function(*args, **keywords)
 
     def _remote(self, client: sc.Client, args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -106,6 +110,8 @@ class RemoteFunction:
         # Functions in a call are NumPy's own, so that the service, and not this class, redirects them.
         args = tuple(item._function if is_remote(item) else item for item in args)
         call = call_of(self._name, self._function, args, keywords)
+        if self._name in SERVICE.compared:
+            raise OutOfScopeError(scope.COMPARED)
         scope.check_algorithm(self._name, call.main, keywords, call.argument("kth"))
         scope.check_operands(self._name, call.operands)
         scope.check_dtype(call.argument("dtype"))

@@ -80,8 +80,9 @@ def digitize(xp: NamespaceBase, x: OperandLike, bins: OperandLike, right: bool =
         ValueError: for edges in another order.
         TypeError: for complex numbers.
     """
-    if type_of(x).dtype.kind == "c":
-        raise TypeError("x is of complex numbers; give real numbers")
+    for name, operand in (("x", x), ("bins", bins)):
+        if type_of(operand).dtype.kind == "c":
+            raise TypeError(f"{name} is of complex numbers; give real numbers")
     if type_of(bins).ndim != 1:
         raise ValueError(f"bins is of shape {type_of(bins).shape}; give an array of one axis")
     side = "left" if right else "right"
@@ -171,6 +172,8 @@ def _edges_of_axes(xp: NamespaceBase, axes: Sequence[Any], bins: Sequence[Any], 
     """Returns the edges along each axis, as ``numpy.histogramdd`` computes them from numbers of bins."""
     edges, dtype = [], np.result_type(*(type_of(at).dtype for at in axes)) if axes else None
     for at, number, ends in zip(axes, bins, ranges, strict=True):
+        if isinstance(number, float | np.floating) and number < 1:
+            raise ValueError(f"bins has {number} for an axis; give an integer of 1 or more, or edges")
         if np.ndim(number) or not isinstance(number, int | np.integer):
             edges.append(np.real(histogram_bin_edges(xp, at, number, ends)))
         else:

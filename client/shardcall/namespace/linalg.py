@@ -495,7 +495,8 @@ class LinalgNamespace:
             raise ValueError(f"ord={ord!r} is an order of matrices; give a number")
         match ord:
             case math.inf:
-                return xp.max(sizes, axis, keepdims=keepdims)
+                of_none = {"initial": 0} if 0 in type_of(x).shape else {}
+                return xp.max(sizes, axis, keepdims=keepdims, **of_none)
             case _ if ord == -math.inf:
                 return xp.min(sizes, axis, keepdims=keepdims)
             case 0:
