@@ -116,6 +116,22 @@ def test_decompositions_have_numpys_names(client):
     assert np.linalg.slogdet(h)._fields == np.linalg.slogdet(X)._fields
 
 
+def test_the_condition_of_a_singular_matrix_is_infinite(client):
+    x = np.array([np.zeros((2, 2)), np.eye(2), np.ones((2, 2)), [[1, np.nan], [0, 1]]])
+    h = client.put(x, mesh=sc.Mesh(x=2))
+    with np.errstate(all="ignore"):
+        for p in (1, -1, np.inf, "fro"):
+            np.testing.assert_allclose(np.linalg.cond(h, p).get(), np.linalg.cond(x, p))
+        np.testing.assert_allclose(np.linalg.cond(h[:2]).get(), np.linalg.cond(x[:2]))
+        np.testing.assert_allclose(np.linalg.cond(h[:2], -2).get(), np.linalg.cond(x[:2], -2))
+    with pytest.raises(np.linalg.LinAlgError, match="give elements"):
+        np.linalg.cond(h[:, :0, :0])
+
+
+def test_the_maximum_norm_of_no_elements_is_0(client):
+    assert np.linalg.vector_norm(client.put(np.zeros(0)), ord=np.inf) == 0
+
+
 def test_matrices_without_a_result_are_refused(client):
     h = client.put(np.ones((3, 3)), mesh=sc.Mesh(x=3))
     with pytest.raises(np.linalg.LinAlgError, match="singular matrix"):

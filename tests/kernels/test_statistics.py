@@ -142,6 +142,12 @@ def test_interpolations_are_numpys(run, values, mesh, spec, number_type):
         np.testing.assert_allclose(ours, numpys, rtol=1e-13, atol=1e-13)
 
 
+def test_a_part_of_an_interpolation_may_be_infinite(run):
+    x, xp = np.array([0.25, 0.5, 1.5, 2.0]), np.array([0.0, 1.0, 2.0])
+    fp = np.array([complex(0, 1), complex(-np.inf, 2), complex(3, np.inf)])
+    np.testing.assert_array_equal(run(KERNELS["interp"], x, xp, fp), np.interp(x, xp, fp))
+
+
 def test_an_interpolation_of_one_point_is_its_value(run):
     x, xp, fp = np.array([np.nan, -1.0, 2.0, 0.0]), np.zeros(1), np.ones(1)
     assert np.array_equal(run(KERNELS["interp"], x, xp, fp), np.interp(x, xp, fp))

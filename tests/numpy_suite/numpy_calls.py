@@ -135,7 +135,7 @@ class Call:
         names = [*self.parameters, *[""] * (len(self.args) - len(self.parameters))]
         for index, (name, value) in enumerate([*zip(names, self.args, strict=False), *self.keywords.items()]):
             if name != "out":
-                is_array = not callable(value) and not (self.name == "einsum" and isinstance(value, str))
+                is_array = not _is_function(value) and not (self.name == "einsum" and isinstance(value, str))
                 yield name, value, index == 0 and is_array
 
 
@@ -163,6 +163,8 @@ def call_of(name: str, function: Callable[..., Any], args: tuple[Any, ...], keyw
         named = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_POSITIONAL]
         has_further = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values())
         parameters = () if has_further else tuple(named)
+        if name == "where" and any(value is None for value in args):
+            raise OutOfScopeError(scope.ELEMENT_TYPES)
         if any(isinstance(value, Iterator) for value in bound.arguments.values()):
             raise OutOfScopeError(scope.ITERATORS)
     if not isinstance(keywords.get("optimize", False), bool | str):
@@ -211,8 +213,15 @@ def _exchanged(value: Any, others: Mapping[int, Any]) -> Any:
     if id(value) in others:
         return others[id(value)]
     if type(value) in (list, tuple):
-        return type(value)(_exchanged(item, others) for item in value)
+        items = [_exchanged(item, others) for item in value]
+        is_same = all(item is before for item, before in zip(items, value, strict=True))
+        return value if is_same else type(value)(items)
     return value
+
+
+def _is_function(value: Any) -> bool:
+    """Returns whether a value is a function; polynomials of NumPy's can be called, too."""
+    return callable(value) and not hasattr(value, "__array__")
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -236,6 +245,6 @@ def _has_axes(operand: Any) -> bool:
 
 def _is_operand(name: str, value: Any) -> bool:
     """Returns whether an argument behind the first one is an array, or a number for one."""
-    if name in ("axis", "axes", "dtype", "mode", "shape") or isinstance(value, _OTHERS) or callable(value):
+    if name in ("axis", "axes", "dtype", "mode", "shape") or isinstance(value, _OTHERS) or _is_function(value):
         return False
     return not isinstance(value, bool) or name.startswith("x")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,12 +30,15 @@ ITERATORS = "iterators, which only one side can take the items of"
 SAMPLED = "more of what a case has called already, in other sizes or with other values (--every-case calls them too)"
 ALGORITHMS = "keywords that choose how NumPy computes, with errors of their own"
 NONE_KEYWORDS = "keywords of other modes that are None, which the service takes for left out"
+MEANS = "variances about a given mean, which a case compares bit by bit with those about the mean"
+SIZES = "arrays larger than a device"
+ZEROS = "sums that are -0.0 from an initial value on, and 0.0 here"
 ORDERS = "orders that NumPy leaves open: of partitions at several positions"
-ROUNDING = "results that are compared beyond what an element type holds, and complex ones of geomspace bit by bit"
+ROUNDING = "results that are compared beyond what an element type holds, and those of geomspace bit by bit"
 NUMBERS = "numbers alone: methods of ufuncs, and keywords that client.xp does not have"
 EMPTY_LISTS = "lists without elements as indices, which are of no type"
 REFUSED = "arguments that Python itself refuses"
-COMPLETE_CASES = frozenset((VIEWS,))
+COMPLETE_CASES = frozenset((VIEWS, MEANS))
 """Rules that leave out all of a case: it looks at what it does not name in the call."""
 
 _PROTOCOLS = ("__array_ufunc__", "__array_function__", "__array_wrap__", "__array_priority__")
@@ -123,8 +126,10 @@ def check_algorithm(name: str, main: Any, keywords: Mapping[str, Any], kth: Any)
     """
     if name == "pad" and any(value is None for value in keywords.values()):
         raise OutOfScopeError(NONE_KEYWORDS)
-    if name == "partition" and np.ndim(main) > 1 and np.ndim(kth) > 0:
+    if name in ("partition", "argpartition") and np.ndim(main) > 1 and np.ndim(kth) > 0:
         raise OutOfScopeError(ORDERS)
+    if name in ("var", "std") and keywords.get("mean") is not None:
+        raise OutOfScopeError(MEANS)
     if name == "isin" and keywords.get("kind") == "table":
         raise OutOfScopeError(ALGORITHMS)
     if name == "einsum" and keywords.get("optimize") and keywords.get("out") is not None:
@@ -160,11 +165,13 @@ def check_result(name: str, result: Any, operands: Iterable[Any]) -> None:
     """
     if any(result is operand for operand in operands):
         raise OutOfScopeError(VIEWS)
+    if name == "sum" and not np.all(result) and np.any(np.signbit(np.real(result))):
+        raise OutOfScopeError(ZEROS)
     if _is_rounded(name, result):
         raise OutOfScopeError(ROUNDING)
     if name in _EXACT:
         return
-    for array in result if isinstance(result, tuple | list) else [result]:
+    for array in _leaves(result):
         if has_subnormals(np.asarray(array), "efdFD" if name == "linspace" else "fdFD"):
             raise OutOfScopeError(SUBNORMAL)
 
@@ -175,10 +182,19 @@ def _is_rounded(name: str, result: Any) -> bool:
         return bool(np.abs(result).max(initial=0) > 2**53)
     if name == "geomspace":
         return bool(np.iscomplexobj(result))
-    if name in ("linalg.svd", "linalg.svdvals", "linalg.lstsq"):
+    if name.removeprefix("linalg.") in ("svd", "svdvals", "lstsq", "eig", "eigh", "eigvals", "eigvalsh"):
         values = [*map(np.asarray, result)] if isinstance(result, tuple) else [np.asarray(result)]
         return any(array.dtype.char in "fF" and np.abs(array).max(initial=0) > 4 for array in values)
     return False
+
+
+def _leaves(result: Any) -> Iterator[Any]:
+    """Yields the arrays and numbers of a result."""
+    if isinstance(result, tuple | list):
+        for item in result:
+            yield from _leaves(item)
+    else:
+        yield result
 
 
 def check_error_state() -> None:

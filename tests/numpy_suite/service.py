@@ -21,6 +21,9 @@ from numpy_suite.scope import OutOfScopeError
 import shardcall as sc
 from shardcall_core.functions.table import FUNCTIONS
 
+_REFUSALS = ("mode='raw'", "pass q.get()", "stands for no value", "the only device is")
+"""Parts of further messages about what the service refuses by name."""
+
 
 class Service:
     """The server on which the functions run, and the outcomes of a test's calls.
@@ -130,8 +133,10 @@ class RemoteFunction:
             scope.check_result(self._name, expected, call.operands)
         try:
             result = finished(call.run(client), expected)
+        except (sc.OutOfDeviceMemoryError, sc.ResourceExhaustedError):
+            raise OutOfScopeError(scope.SIZES) from None
         except Exception as error:
-            if any(part in str(error) for part in (*MISSING, "mode='raw'", "pass q.get()")):
+            if any(part in str(error) for part in (*MISSING, *_REFUSALS)):
                 raise OutOfScopeError(scope.REFUSED_FORMS) from None
             if (
                 call.main is None
