@@ -37,7 +37,7 @@ class Command:
         is_alone: whether no other command of a program is sent while it is pending.
         compiling: whether its compilation has begun.
         in_compiler_process: whether a compiler process compiles it.
-        reads_file: whether it waits for the file of an array.
+        readers: the indices of the workers in which it waits for the file of an array.
         answer: the merged answer of all workers.
         answers: the answers so far, by index of the worker.
         gathered_bytes: the number of gathered bytes of the results, by index of the worker.
@@ -56,7 +56,7 @@ class Command:
     is_alone: bool = False
     compiling: bool = False
     in_compiler_process: bool = False
-    reads_file: bool = False
+    readers: frozenset[int] = frozenset()
     answer: Promise[link_pb2.WorkerMessage] = field(default_factory=Promise)
     answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)
     gathered_bytes: dict[int, float] = field(default_factory=dict)

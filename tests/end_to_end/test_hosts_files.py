@@ -1,0 +1,168 @@
+"""Arrays in files of a server of two hosts, of which one shares no memory with it and opens the files by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from clusters import Cluster
+from end_to_end.filing import same
+from end_to_end.processes import wait_for
+
+import shardcall as sc
+from shardcall import P
+from shardcall_core.wire import token_file
+
+X = np.arange(35.0).reshape(7, 5)
+LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
+SECOND = sc.Mesh({"x": 4}, device_ids=[4, 5, 6, 7])
+BOTH = sc.Mesh({"x": 2}, device_ids=[0, 4])
+PLACEMENTS = [
+    (LINE, P("x", None)),
+    (LINE, P(None, "x")),
+    (GRID, P("x", "y")),
+    (GRID, P("y", None)),
+    (GRID, P(("y", "x"), None)),
+    (LINE, P(None, None)),
+    (SECOND, P("x", None)),
+    (BOTH, P(None, None)),
+    (BOTH, P(None, "x")),
+]
+
+
+class Hosts:
+    """A server of two hosts of four devices.
+
+    Args:
+        folder: the folder of arrays.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster = Cluster(2, ["--array-dir", str(folder)], {})
+        try:
+            self.cluster.start_agent("h1", "--devices", "4")
+            self.start_second(folder)
+            self.cluster.wait_ready()
+            self.client = sc.connect(self.cluster.address)
+        except BaseException:
+            self.cluster.end()
+            raise
+
+    def start_second(self, folder: Path | None) -> None:
+        seen = () if folder is None else ("--array-dir", str(folder))
+        self.cluster.start_agent("h2", "--devices", "4", "--no-shared-memory", *seen)
+
+    def restart_second(self, folder: Path | None) -> None:
+        restarts = self.client.usage().mesh.restarts
+        self.cluster.agents["h2"].end()
+        self.start_second(folder)
+        wait_for(lambda: self.client.usage().mesh.restarts > restarts and self.client.usage().mesh.ready)
+
+    def end(self) -> None:
+        self.client.close()
+        self.cluster.end()
+
+    @property
+    def own(self) -> Path:
+        """The folder of this user's files."""
+        return self.folder / token_file.user_name()
+
+    def files(self) -> list[str]:
+        return sorted(str(path.relative_to(self.own)) for path in self.own.rglob("*") if not path.is_dir())
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory) -> Iterator[Hosts]:
+    running = Hosts(tmp_path_factory.mktemp("arrays"))
+    yield running
+    running.end()
+
+
+def test_every_sharding_is_saved_and_loaded(hosts):
+    """Blocks of one host and of both, replicated ones, and shapes that the mesh does not divide."""
+    zarr = pytest.importorskip("zarr")
+    for number, (mesh, spec) in enumerate(PLACEMENTS):
+        x, client = X + number, hosts.client
+        h = client.put(x, mesh=mesh, spec=spec)
+        for name in ("a.npy", "a.zarr"):
+            client.save(h, name)
+        same(np.load(hosts.own / "a.npy"), x)
+        same(zarr.open_array(hosts.own / "a.zarr", mode="r")[:], x)
+        np.save(hosts.own / "b.npy", np.asfortranarray(x * 2).astype(">f8"))
+        loaded = client.load("b.npy", mesh=mesh, spec=spec)
+        same(loaded.get(), x * 2)
+        assert float(loaded.sum()) == x.sum() * 2  # padding is zero
+        for name in ("a.npy", "a.zarr"):
+            same(client.load(name, mesh=mesh, spec=spec).get(), x)
+            same(client.load(name, mesh=GRID, spec=P(None, "y")).get(), x)
+    assert not [name for name in hosts.files() if ".saving" in name]
+
+
+def test_shapes_and_types_are_loaded_as_they_were_saved(hosts):
+    for shape in [(), (0,), (3, 0, 2), (2, 3, 4, 5)]:
+        for dtype in (np.float32, ml_dtypes.bfloat16, np.bool_):
+            x = np.random.default_rng(1).integers(0, 2, shape).astype(dtype)
+            for name in ("c.npy", "c.zarr"):
+                hosts.client.save(hosts.client.put(x), name)
+                same(hosts.client.load(name).get(), x)
+
+
+def test_an_array_of_several_pieces_and_chunks(hosts):
+    """The chunks divide the blocks, of 7,007 rows, so that no two hosts write one."""
+    x = np.random.default_rng(2).random((14014, 700))
+    for spec in (P("x", None), P(None, "x")):
+        h = hosts.client.put(x, mesh=BOTH, spec=spec)
+        for name in ("d.npy", "d.zarr"):
+            hosts.client.save(h, name)
+            same(hosts.client.load(name, mesh=BOTH, spec=spec).get(), x)
+        same(np.load(hosts.own / "d.npy"), x)
+        hosts.client.remove_file("d.zarr")
+
+
+def test_a_host_that_does_not_see_the_folder_is_named(hosts, tmp_path):
+    client, before = hosts.client, X + 100
+    client.save(client.put(before), "e.npy")
+    listed = hosts.files()
+    for folder, what in ((tmp_path, "its --array-dir has another content"), (None, "its agent has no --array-dir")):
+        hosts.restart_second(folder)
+        (tmp_path / token_file.user_name()).mkdir(exist_ok=True)
+        np.save(tmp_path / token_file.user_name() / "e.npy", X)
+        calls = [lambda name=name: client.save(client.put(X), name) for name in ("e.npy", "f.npy", "f.zarr")]
+        for call in [*calls, lambda: client.load("e.npy")]:
+            with pytest.raises(sc.ShardcallError, match=f"the host h2 does not see.*{what}.*mount the folder") as error:
+                call()
+            assert (error.value.reason, error.value.metadata) == ("FILES_UNAVAILABLE", {"host": "h2"})
+        assert hosts.files() == listed
+        assert client.usage().mesh.ready
+    hosts.restart_second(hosts.folder)
+    same(client.load("e.npy").get(), before)
+
+
+def test_a_worker_that_is_killed_leaves_the_file_before(hosts):
+    client, x = hosts.client, np.random.default_rng(3).random((4096, 2048))
+    client.save(client.put(X), "g.npy")
+    h = client.put(x, mesh=LINE, spec=P(None, "x"))
+
+    def kill() -> None:
+        wait_for(lambda: any(".saving" in name for name in hosts.files()))
+        for pid in hosts.cluster.agents["h2"].worker_pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    with suppress(sc.ShardcallError):  # the save may be complete
+        client.save(h, "g.npy")
+    killing.join()
+    wait_for(lambda: not any(".saving" in name for name in hosts.files()))
+    assert np.load(hosts.own / "g.npy").shape in (X.shape, x.shape)
+    wait_for(lambda: client.usage().mesh.ready)
+    same(client.load("g.npy").get(), np.load(hosts.own / "g.npy"))
