@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,7 @@ X = np.arange(35.0).reshape(7, 5)
 LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
 SECOND = sc.Mesh({"x": 4}, device_ids=[4, 5, 6, 7])
 BOTH = sc.Mesh({"x": 2}, device_ids=[0, 4])
+NOT_SEEN = "the host h2 does not see the files.*mount the folder"
 PLACEMENTS = [
     (LINE, P("x", None)),
     (LINE, P(None, "x")),
@@ -41,29 +42,37 @@ class Hosts:
     """A server of two hosts of four devices.
 
     Args:
-        folder: the folder of arrays.
+        root: has the folder of arrays, and a link by which the second host sees it.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.cluster = Cluster(2, ["--array-dir", str(folder)], {})
+    def __init__(self, root: Path) -> None:
+        self.folder, self._seen = root / "arrays", root / "seen"
+        self.show(self.folder)
+        self.cluster = Cluster(2, ["--array-dir", str(self.folder)], {})
         try:
             self.cluster.start_agent("h1", "--devices", "4")
-            self.start_second(folder)
+            self.cluster.start_agent("h2", "--devices", "4", "--no-shared-memory", "--array-dir", str(self._seen))
             self.cluster.wait_ready()
             self.client = sc.connect(self.cluster.address)
         except BaseException:
             self.cluster.end()
             raise
 
-    def start_second(self, folder: Path | None) -> None:
-        seen = () if folder is None else ("--array-dir", str(folder))
-        self.cluster.start_agent("h2", "--devices", "4", "--no-shared-memory", *seen)
+    def show(self, folder: Path) -> None:
+        """Makes the second host see a folder."""
+        self._seen.unlink(missing_ok=True)
+        self._seen.symlink_to(folder)
 
-    def restart_second(self, folder: Path | None) -> None:
+    def kill_worker(self) -> None:
+        """Ends the worker of the second host, and so the mesh."""
+        for pid in self.cluster.agents["h2"].worker_pids():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def restart_mesh(self, kill: Callable[[], None]) -> None:
+        """Waits until the mesh after the one that a function ends answers."""
         restarts = self.client.usage().mesh.restarts
-        self.cluster.agents["h2"].end()
-        self.start_second(folder)
+        kill()
         wait_for(lambda: self.client.usage().mesh.restarts > restarts and self.client.usage().mesh.ready)
 
     def end(self) -> None:
@@ -128,41 +137,99 @@ def test_an_array_of_several_pieces_and_chunks(hosts):
 
 
 def test_a_host_that_does_not_see_the_folder_is_named(hosts, tmp_path):
+    """It has another folder, with a file of the same name."""
     client, before = hosts.client, X + 100
     client.save(client.put(before), "e.npy")
-    listed = hosts.files()
-    for folder, what in ((tmp_path, "its --array-dir has another content"), (None, "its agent has no --array-dir")):
-        hosts.restart_second(folder)
-        (tmp_path / token_file.user_name()).mkdir(exist_ok=True)
-        np.save(tmp_path / token_file.user_name() / "e.npy", X)
-        calls = [lambda name=name: client.save(client.put(X), name) for name in ("e.npy", "f.npy", "f.zarr")]
-        for call in [*calls, lambda: client.load("e.npy")]:
-            with pytest.raises(sc.ShardcallError, match=f"the host h2 does not see.*{what}.*mount the folder") as error:
-                call()
-            assert (error.value.reason, error.value.metadata) == ("FILES_UNAVAILABLE", {"host": "h2"})
-        assert hosts.files() == listed
-        assert client.usage().mesh.ready
-    hosts.restart_second(hosts.folder)
+    listed, restarts = hosts.files(), client.usage().mesh.restarts
+    (tmp_path / token_file.user_name()).mkdir()
+    np.save(tmp_path / token_file.user_name() / "e.npy", X)
+    hosts.show(tmp_path)
+    calls = [lambda name=name: client.save(client.put(X), name) for name in ("e.npy", "f.npy", "f.zarr")]
+    for call in [*calls, lambda: client.load("e.npy"), lambda: client.put(X, name="u", durable=True)]:
+        with pytest.raises(sc.ShardcallError, match=NOT_SEEN) as error:
+            call()
+        assert (error.value.reason, error.value.metadata) == ("FILES_UNAVAILABLE", {"host": "h2"})
+    assert hosts.files() == listed
+    assert client.usage().mesh.restarts == restarts
+    hosts.show(hosts.folder)
     same(client.load("e.npy").get(), before)
 
 
-def test_a_worker_that_is_killed_leaves_the_file_before(hosts):
+def test_a_checkpoint_and_a_file_outlive_a_worker_that_is_killed_while_it_saves(hosts):
     client, x = hosts.client, np.random.default_rng(3).random((4096, 2048))
     client.save(client.put(X), "g.npy")
     h = client.put(x, mesh=LINE, spec=P(None, "x"))
+    named = [client.put(X, mesh=mesh, spec=spec, name=f"n{i}") for i, (mesh, spec) in enumerate(PLACEMENTS)]
+    named += [client.put(np.float32(3), name="scalar"), client.put(np.zeros((0, 4)), name="empty")]
+    ending = threading.Event()
+
+    def write() -> None:
+        for number in range(1, 10**6):
+            if ending.is_set():
+                return
+            for array in named[:3]:
+                array[...] = X + number
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        client.save_checkpoint()
+    finally:
+        ending.set()
+        writing.join()
 
     def kill() -> None:
+        saving = threading.Thread(target=save)
+        saving.start()
         wait_for(lambda: any(".saving" in name for name in hosts.files()))
-        for pid in hosts.cluster.agents["h2"].worker_pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        hosts.kill_worker()
+        saving.join()
 
-    killing = threading.Thread(target=kill)
-    killing.start()
-    with suppress(sc.ShardcallError):  # the save may be complete
-        client.save(h, "g.npy")
-    killing.join()
-    wait_for(lambda: not any(".saving" in name for name in hosts.files()))
+    def save() -> None:
+        with suppress(sc.ShardcallError):  # it may be complete before
+            client.save(h, "g.npy")
+
+    hosts.restart_mesh(kill)
+    assert not any(".saving" in name for name in hosts.files())
     assert np.load(hosts.own / "g.npy").shape in (X.shape, x.shape)
-    wait_for(lambda: client.usage().mesh.ready)
-    same(client.load("g.npy").get(), np.load(hosts.own / "g.npy"))
+    restored = [client.open(f"n{i}").get() for i in range(len(PLACEMENTS))]
+    numbers = [int((array - X)[0, 0]) for array in restored[:3]]
+    assert numbers[0] - numbers[2] in (0, 1)
+    assert sorted(numbers, reverse=True) == numbers
+    for array, number in zip(restored, [*numbers, *[0] * 6], strict=True):
+        same(array, X + number)
+    assert (client.open("scalar").get(), client.open("empty").shape) == (3, (0, 4))
+
+
+@pytest.mark.long
+def test_checkpoints_wait_for_a_host_that_does_not_see_them(hosts, tmp_path):
+    client = hosts.client
+    client.put(X, mesh=LINE, spec=P("x", None), name="waiting", durable=True)
+    hosts.show(tmp_path)
+    hosts.restart_mesh(hosts.kill_worker)
+    with pytest.raises(sc.ShardcallError, match=f"could not be restored.*{NOT_SEEN}"):
+        client.open("waiting")
+    restarts = client.usage().mesh.restarts
+    hosts.show(hosts.folder)
+    hosts.restart_mesh(hosts.kill_worker)
+    assert client.usage().mesh.restarts == restarts + 1
+    same(client.open("waiting").get(), X)
+
+
+@pytest.mark.long
+def test_checkpoints_outlive_the_server(tmp_path):
+    before = Hosts(tmp_path)
+    for number, (mesh, spec) in enumerate(PLACEMENTS):
+        before.client.put(X + number, mesh=mesh, spec=spec, name=f"n{number}")
+    before.client.save_checkpoint()
+    before.cluster.process.kill()
+    before.end()
+    after = Hosts(tmp_path)
+    try:
+        for number, (mesh, spec) in enumerate(PLACEMENTS):
+            array = after.client.open(f"n{number}")
+            assert (array.mesh.axes, array.spec) == (mesh.axes, spec)
+            same(array.get(), X + number)
+            assert float(array.sum()) == (X + number).sum()
+    finally:
+        after.end()
