@@ -124,6 +124,7 @@ def test_shapes_and_types_are_loaded_as_they_were_saved(hosts):
                 same(hosts.client.load(name).get(), x)
 
 
+@pytest.mark.long
 def test_an_array_of_several_pieces_and_chunks(hosts):
     """The chunks divide the blocks, of 7,007 rows, so that no two hosts write one."""
     x = np.random.default_rng(2).random((14014, 700))

@@ -18,7 +18,7 @@ def test_without_files_every_method_says_why():
     servicer = FileServicer(None, *(MagicMock() for _ in range(5)), load_settings({}))
     for method in file_service_pb2.DESCRIPTOR.services_by_name["FileService"].methods:
         request = getattr(file_service_pb2, method.input_type.name)()
-        with pytest.raises(CallError, match="start it with --array-dir") as error:
+        with pytest.raises(CallError, match=r"start it with --array-dir") as error:
             getattr(servicer, method.name)(request, MagicMock())
         assert error.value.reason is Reason.FILES_UNAVAILABLE
 
