@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import ml_dtypes
@@ -15,6 +16,7 @@ import pytest
 from clusters import Cluster
 from end_to_end.filing import same
 from end_to_end.processes import wait_for
+from rows import rows
 
 import shardcall as sc
 from shardcall import P
@@ -80,12 +82,16 @@ class Hosts:
         self.cluster.end()
 
     @property
-    def own(self) -> Path:
+    def principal_folder(self) -> Path:
         """The folder of this user's files."""
         return self.folder / token_file.user_name()
 
     def files(self) -> list[str]:
-        return sorted(str(path.relative_to(self.own)) for path in self.own.rglob("*") if not path.is_dir())
+        return sorted(
+            str(path.relative_to(self.principal_folder))
+            for path in self.principal_folder.rglob("*")
+            if not path.is_dir()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -103,9 +109,9 @@ def test_every_sharding_is_saved_and_loaded(hosts):
         h = client.put(x, mesh=mesh, spec=spec)
         for name in ("a.npy", "a.zarr"):
             client.save(h, name)
-        same(np.load(hosts.own / "a.npy"), x)
-        same(zarr.open_array(hosts.own / "a.zarr", mode="r")[:], x)
-        np.save(hosts.own / "b.npy", np.asfortranarray(x * 2).astype(">f8"))
+        same(np.load(hosts.principal_folder / "a.npy"), x)
+        same(zarr.open_array(hosts.principal_folder / "a.zarr", mode="r")[:], x)
+        np.save(hosts.principal_folder / "b.npy", np.asfortranarray(x * 2).astype(">f8"))
         loaded = client.load("b.npy", mesh=mesh, spec=spec)
         same(loaded.get(), x * 2)
         assert float(loaded.sum()) == x.sum() * 2  # padding is zero
@@ -133,7 +139,7 @@ def test_an_array_of_several_pieces_and_chunks(hosts):
         for name in ("d.npy", "d.zarr"):
             hosts.client.save(h, name)
             same(hosts.client.load(name, mesh=BOTH, spec=spec).get(), x)
-        same(np.load(hosts.own / "d.npy"), x)
+        same(np.load(hosts.principal_folder / "d.npy"), x)
         hosts.client.remove_file("d.zarr")
 
 
@@ -192,7 +198,7 @@ def test_a_checkpoint_and_a_file_outlive_a_worker_that_is_killed_while_it_saves(
 
     hosts.restart_mesh(kill)
     assert not any(".saving" in name for name in hosts.files())
-    assert np.load(hosts.own / "g.npy").shape in (X.shape, x.shape)
+    assert np.load(hosts.principal_folder / "g.npy").shape in (X.shape, x.shape)
     restored = [client.open(f"n{i}").get() for i in range(len(PLACEMENTS))]
     numbers = [int((array - X)[0, 0]) for array in restored[:3]]
     assert numbers[0] - numbers[2] in (0, 1)
@@ -200,6 +206,41 @@ def test_a_checkpoint_and_a_file_outlive_a_worker_that_is_killed_while_it_saves(
     for array, number in zip(restored, [*numbers, *[0] * 6], strict=True):
         same(array, X + number)
     assert (client.open("scalar").get(), client.open("empty").shape) == (3, (0, 4))
+
+
+@pytest.mark.long
+@rows("name", ["h.npy", "h.zarr"])
+def test_a_file_that_is_replaced_is_loaded_as_it_was_or_as_it_is(name, hosts):
+    client, ending = hosts.client, threading.Event()
+    arrays = [client.put(np.full((64, 40), number), mesh=LINE, spec=P("x", None)) for number in range(3)]
+    client.save(arrays[0], name)
+
+    def replace() -> None:
+        for array in itertools.cycle(arrays):
+            if ending.is_set():
+                return
+            client.save(array, name)
+
+    replacing = threading.Thread(target=replace)
+    replacing.start()
+    try:
+        for _ in range(30):
+            with refused_as_replaced():
+                loaded = client.load(name, mesh=LINE, spec=P(None, "x")).get()
+                assert len(np.unique(loaded)) == 1
+    finally:
+        ending.set()
+        replacing.join()
+
+
+@contextmanager
+def refused_as_replaced() -> Iterator[None]:
+    """Four replacements in a row during one load are one error."""
+    try:
+        yield
+    except sc.ShardcallError as error:
+        if error.reason != "FILE_NOT_FOUND":
+            raise
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ def blocks(*edges):
 
 
 @rows(
-    ("given", "shape", "expected"),
+    ("separate", "shape", "expected"),
     [
         (blocks((0, 2, 4, 6, 8)), (7,), [((0, 7),)]),
         (blocks((0, 2, 4), (0, 3, 6)), (4, 5), [((0, 4), (0, 5))]),
@@ -30,8 +30,8 @@ def blocks(*edges):
         ([], (3,), []),
     ],
 )
-def test_neighbors_are_joined_without_padding(given, shape, expected):
-    assert boxes(given, shape) == expected
+def test_neighbors_are_joined_without_padding(separate, shape, expected):
+    assert boxes(separate, shape) == expected
 
 
 @rows(

@@ -55,11 +55,11 @@ class Mesh:
 
 def test_nobody_is_behind_while_a_disk_is_read():
     reading, behind = run(), run()
-    reading.readers = frozenset({1})
+    reading.reading |= {0: False, 1: True}
     behind.answers[0] = ANSWER
     mesh = Mesh(reading, behind)
     assert mesh.checks(30) is None
-    reading.readers ^= {1}
+    reading.reading[1] = False
     assert mesh.checks(30) is not None
 
 

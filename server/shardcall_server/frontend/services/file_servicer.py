@@ -22,7 +22,7 @@ from shardcall_server.frontend.memory.call_buffers import FileOperand, OperandSo
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.link.file_errors import file_error, is_unseen
+from shardcall_server.link.file_errors import file_error, is_unseen, replaced
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import Settings
 
@@ -91,10 +91,11 @@ class FileServicer:
                 source = _source(request.name, file)
                 resident, _ = await self._writer.put(call, request, source, lambda _: None)
                 break
-            except CallError as error:  # it may have been replaced before a host opened it, or while it was read
-                is_replaced = error.reason is Reason.FILE_NOT_FOUND or is_unseen(error)
-                if not is_replaced or attempt == _MAX_LOADS - 1:
+            except CallError as error:
+                if not _was_replaced(folder, call, request.name, file, error):
                     raise
+                if attempt == _MAX_LOADS - 1:
+                    raise replaced() from error
             finally:
                 file.release()
         description = self._host_resources.array_table.describe(resident)
@@ -205,6 +206,18 @@ def _layout_of(name: str, resident: ResidentArray, *, has_hosts: bool) -> _FileL
         return _FileLayout(metadata.written_bytes, metadata.file, metadata.text)
     header = header_of(resident.type)
     return _FileLayout(len(header) + resident.type.nbytes, header)
+
+
+def _was_replaced(folder: ArrayFolder, call: ServerCall, name: str, file: OpenFile, error: CallError) -> bool:
+    """Returns whether a load failed since the file was replaced while it was read, or before a host opened it.
+
+    Raises:
+        CallError: FILE_NOT_FOUND: it was removed.
+    """
+    if is_unseen(error):
+        with folder.opened(call.principal_name, name) as (fd, _):
+            return os.fstat(fd).st_ino != file.status.st_ino
+    return error.reason is Reason.FILE_NOT_FOUND
 
 
 def _source(name: str, file: OpenFile) -> OperandSource:

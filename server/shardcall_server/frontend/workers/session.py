@@ -279,7 +279,7 @@ class MeshSession:
                     begun.in_compiler_process = message.compiling.in_compiler_process
             case "reading":
                 if (begun := self._pending_commands.find(message.call_id)) is not None:
-                    begun.readers ^= {connection.index}  # the second message ends what the first began
+                    begun.reading[connection.index] = message.reading.has_begun
             case "gathered":
                 self._pending_commands.gathered(message.call_id, connection.index, message.gathered.byte_count)
             case "failure" if not message.call_id:

@@ -77,7 +77,7 @@ class StragglerDetector:
         self, commands: Iterable[Command], now: Command | None, passed_s: float
     ) -> StopRequest | None:
         """Checks for a command that some workers have not answered for too long after the others."""
-        if any(command.readers for command in commands):  # the disk of one holds up what comes behind
+        if any(command.reads_file for command in commands):  # the disk of one holds up what comes behind
             self._behind = None
             return None
         behind, slow = next(((command, slow) for command in commands if (slow := self._slow(command))), (None, []))

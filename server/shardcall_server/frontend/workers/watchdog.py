@@ -135,7 +135,7 @@ class Watch:
             return None
         links = [connection.worker.data_link for connection in self.session.connections]
         before, self._moved = self._moved, sum(link.moved_for(now.call_id) for link in links if link is not None)
-        if self._moved != before or now.readers:
+        if self._moved != before or now.reads_file:
             return None
         self._run_s += passed_s
         self._abandoned_s = 0.0 if now.is_needed() else self._abandoned_s + passed_s
