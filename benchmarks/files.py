@@ -1,20 +1,23 @@
 """Saving and loading an array of 256 MiB, npy and Zarr, beside writing and reading the same bytes.
 
 The floor of a save is a write of the bytes and an fsync; that of a load is a read of the file into new memory. Rounds
-of both alternate, on the disk of FOLDER. The memory is the peak of the server's processes beyond the array.
+of both alternate, on the disk of FOLDER. The memory is the peak of the server's processes beyond the array, all of them
+together. With ``--hosts``, the mesh has as many hosts, which share no memory with the front end.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from host_clusters import Shape, running, temporary_tokens
 
 import shardcall as sc
 from shardcall import P
@@ -96,10 +99,22 @@ def report(name: str, floors: list[float], times: list[float]) -> None:
     )
 
 
-def compare(folder: Path, x: np.ndarray, spec: sc.PartitionSpec, name: str) -> None:
+@contextmanager
+def serving(arrays: str, hosts: int) -> Iterator[sc.Client]:
+    """Starts a server of 8 devices, of several hosts or of none, with a folder of files."""
+    if not hosts:
+        with sc.local(devices=8, array_dir=arrays, spare_worker=False) as client:
+            yield client
+        return
+    shape = Shape(hosts, 8 // hosts, shares_memory=False)
+    with temporary_tokens(), running(shape, arrays) as cluster:
+        yield cluster.client
+
+
+def compare(folder: Path, x: np.ndarray, spec: sc.PartitionSpec, name: str, hosts: int) -> None:
     """Measures a save and a load of an array with a sharding, in a file of a format, on a new server."""
     mesh, arrays = sc.Mesh(x=8), folder / "arrays"
-    with sc.local(devices=8, array_dir=str(arrays), spare_worker=False) as client:
+    with serving(str(arrays), hosts) as client:
         h = client.put(x, mesh=mesh, spec=spec)
         loaded: list[sc.RemoteArray] = []
 
@@ -124,14 +139,18 @@ def compare(folder: Path, x: np.ndarray, spec: sc.PartitionSpec, name: str) -> N
         report(f"load {name} {spec}", reading, loading)
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, hosts: int) -> None:
     """Compares two formats and two shardings: blocks that are contiguous in the file, and blocks that are not."""
     x = np.random.default_rng(1).random(SHAPE, np.float32)
     for name in ("a.npy", "a.zarr"):
         for spec in (P("x", None), P(None, "x")):
-            compare(folder, x, spec, name)
+            compare(folder, x, spec, name, hosts)
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as created:
-        main(Path(created))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", nargs="?", help="a folder on the disk; that of temporary files by default")
+    parser.add_argument("--hosts", type=int, default=0, choices=(0, 1, 2, 4, 8), help="hosts of the mesh; 0 for none")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=arguments.folder) as created:
+        main(Path(created), arguments.hosts)

@@ -120,17 +120,22 @@ def temporary_tokens() -> Iterator[None]:
 
 
 @contextmanager
-def running(shape: Shape) -> Iterator[Cluster]:
-    """Starts a server, and stops it after the body."""
+def running(shape: Shape, array_dir: str = "") -> Iterator[Cluster]:
+    """Starts a server, and stops it after the body.
+
+    Args:
+        array_dir: the folder of files of the server and of all hosts; empty for none.
+    """
     command = [sys.executable, "-m", "shardcall.cli"]
     serve = [*command, "serve", "--exit-with-stdin", "--port", "0", "--no-spare-worker", "--warm-up-s", "0"]
     serve += ["--strategy", "fixed", "--cache-dir", "", *_PATIENCE[2:4]]
     serve += ["--hosts", str(shape.hosts), "--hosts-port", "0", *_PATIENCE] if shape.hosts else []
     serve += [] if shape.hosts else ["--devices", str(shape.devices)]
+    folder = ["--array-dir", array_dir] if array_dir else []
     agents: list[subprocess.Popen[bytes]] = []
     said = tempfile.TemporaryFile()  # noqa: SIM115  # closed below
     began = time.monotonic()
-    front_end = subprocess.Popen(serve, stdin=-1, stdout=-1, stderr=-1, text=True)
+    front_end = subprocess.Popen([*serve, *folder], stdin=-1, stdout=-1, stderr=-1, text=True)
     assert front_end.stdin
     assert front_end.stdout
     assert front_end.stderr
@@ -140,7 +145,7 @@ def running(shape: Shape) -> Iterator[Cluster]:
             began = time.monotonic()
             for i in range(shape.hosts):
                 worker = [*command, "worker", "--join", join, "--name", f"h{i}", "--devices", str(shape.devices)]
-                worker += ["--cache-dir", "", *([] if shape.shares_memory else ["--no-shared-memory"])]
+                worker += ["--cache-dir", "", *folder, *([] if shape.shares_memory else ["--no-shared-memory"])]
                 agents.append(subprocess.Popen(worker, stdin=subprocess.DEVNULL, stdout=said, stderr=said))
                 # Without it the mesh would never be complete, and nothing would report that.
                 threading.Thread(target=_end_with, args=[agents[-1], front_end], daemon=True).start()

@@ -32,7 +32,7 @@ class Refusal:
 @pytest.fixture
 def agent() -> Agent:
     server = parse_address("server.test:8471")
-    return Agent(AgentSettings(server, Tls(b"ca"), lambda: TOKEN, "a", "", 1, "", False, "info"))
+    return Agent(AgentSettings(server, Tls(b"ca"), lambda: TOKEN, "a", "", 1, "", "", False, "info"))
 
 
 def test_the_reason_of_a_refused_join_is_logged_again_only_when_it_changes(agent):

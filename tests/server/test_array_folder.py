@@ -32,12 +32,12 @@ def folder(tmp_path) -> Iterator[ArrayFolder]:
 
 
 def save(folder: ArrayFolder, name: str, data: bytes = DATA, owner: str = "ada") -> None:
-    with folder.saving(owner, name, len(data)) as fd:
+    with folder.saving(owner, name, len(data)) as (fd, _):
         os.write(fd, data)
 
 
 def save_half(folder: ArrayFolder, name: str) -> None:
-    with folder.saving("ada", name, len(DATA)) as fd:
+    with folder.saving("ada", name, len(DATA)) as (fd, _):
         os.write(fd, b"half")
         raise ZeroDivisionError
 
@@ -54,7 +54,7 @@ def reason_of(call) -> Reason:
 
 
 def test_a_file_has_its_name_when_it_is_complete(folder, tmp_path):
-    with folder.saving("", "runs/a.npy", len(DATA)) as fd:
+    with folder.saving("", "runs/a.npy", len(DATA)) as (fd, _):
         (temporary,) = os.listdir(tmp_path / "_/runs")
         assert temporary.startswith(".")
         os.write(fd, DATA)
@@ -101,7 +101,7 @@ def test_files_that_are_being_saved_count(folder):
 def test_temporary_files_of_servers_that_were_killed_are_removed(folder, tmp_path):
     save(folder, "a/b.npy")
     (tmp_path / "ada/a/.saving-0123").write_bytes(b"half")
-    with folder.saving("ada", "a/c.npy", len(DATA)) as fd:
+    with folder.saving("ada", "a/c.npy", len(DATA)) as (fd, _):
         os.write(fd, DATA)
         ArrayFolder(str(tmp_path), 1, 1).close()  # another server of the folder
         assert len(os.listdir(tmp_path / "ada/a")) == 2
@@ -149,7 +149,7 @@ def test_the_token_file_limits_the_bytes_of_a_principal(tmp_path):
 def test_files_that_are_being_saved_count_beside_those_that_they_replace(folder):
     for i in range(3):
         save(folder, f"{i}.npy")
-    with folder.saving("ada", "0.npy", 1) as fd:
+    with folder.saving("ada", "0.npy", 1) as (fd, _):
         os.write(fd, b"x")
         for name in ("0.npy", "1.npy"):
             assert reason_of(lambda name=name: save(folder, name, 2 * DATA)) is Reason.FILE_LIMIT
@@ -168,7 +168,7 @@ def test_a_name_of_a_folder_is_refused_as_such(folder, tmp_path):
 
 def save_zarr(folder: ArrayFolder, name: str, data: bytes) -> None:
     """Saves a directory with metadata and one chunk in two folders."""
-    with folder.saving("ada", name, len(data)) as fd:
+    with folder.saving("ada", name, len(data)) as (fd, _):
         for leaf in (METADATA_NAME, "chunk"):
             os.close(os.open(leaf, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=fd))
         os.mkdir("c", dir_fd=fd)
@@ -203,7 +203,7 @@ if sys.argv[2] == "aside":
     array_folder.exchange = lambda *_: os.stat(sys.argv[1] + "/ada/a.zarr") and False
 folder = array_folder.ArrayFolder(sys.argv[1], 1 << 20, 9)
 for number in range(1, 1 << 20):
-    with folder.saving("ada", "a.zarr", 1) as fd:
+    with folder.saving("ada", "a.zarr", 1) as (fd, _):
         for name in "0123":
             chunk = os.open(name, os.O_WRONLY | os.O_CREAT, 0o600, dir_fd=fd)
             os.write(chunk, str(number).encode())

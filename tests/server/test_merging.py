@@ -52,6 +52,13 @@ def test_the_same_program_on_all_is_one_answer():
     assert merged(prepared(), prepared()).prepared.fingerprint == b"1"
 
 
+@rows("reason", ["FILE_LIMIT", "FILES_UNAVAILABLE"])
+def test_a_disk_of_one_host_ends_no_mesh(reason):
+    assert merged(executed(), failure(reason, "full")).failure.message == "full"
+    with pytest.raises(DisagreementError, match="host b alone failed: damaged"):  # others may wait in a collective
+        merged(executed(), failure("FILE_DAMAGED", "damaged"))
+
+
 @rows("other", [prepared(b"2"), prepared(key="other")])
 def test_another_program_on_one_host_ends_the_mesh_before_it_is_launched(other):
     with pytest.raises(DisagreementError, match="hosts a and b compiled different programs for kernel diff"):

@@ -53,6 +53,16 @@ class Mesh:
         return None
 
 
+def test_nobody_is_behind_while_a_disk_is_read():
+    reading, behind = run(), run()
+    reading.reading |= {0: False, 1: True}
+    behind.answers[0] = ANSWER
+    mesh = Mesh(reading, behind)
+    assert mesh.checks(30) is None
+    reading.reading[1] = False
+    assert mesh.checks(30) is not None
+
+
 def run(*device_ids: int, name: str = "execute") -> Command:
     plan = kernel_pb2.Plan(mesh=mesh_pb2.Mesh(device_ids=device_ids)) if device_ids else None
     return Command(name, kernel="diff", plan=plan)

@@ -116,9 +116,9 @@ def test_the_time_of_array_transfers_is_not_the_programs():
 def test_the_time_in_which_a_file_is_read_is_not_the_programs():
     session = Session(command := run())
     watch = Watch(session, LIMITS, stood_by=False)
-    command.reads_file = True
+    command.reading[0] = True
     assert looked_at(session, 1000, watch) is None
-    command.reads_file = False
+    command.reading[0] = False
     assert looked_at(session, 60, watch) is None
     assert looked_at(session, 3, watch) is not None
 

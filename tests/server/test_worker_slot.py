@@ -22,6 +22,7 @@ from shardcall_core.wire.chunk_codec import Chunk, decode
 from shardcall_core.wire.shared_memory import map_file
 from shardcall_server.agent import worker_slot as module
 from shardcall_server.agent.agent import AgentSettings, JoinStream
+from shardcall_server.agent.array_files import HostFolder
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.relay import RelayedLink
@@ -73,6 +74,7 @@ class Host:
             self.process,  # type: ignore[arg-type]
             START,
             "/programs",
+            HostFolder("", "a"),
             lambda message: self.said.put(decode(CARRIER, message)),
         )
         self.slot.watch()
@@ -279,6 +281,7 @@ def join_stream() -> JoinStream:
         address="127.0.0.1",
         devices=1,
         program_dir="",
+        array_dir="",
         shared_memory=False,
         log_level="info",
     )

@@ -71,6 +71,28 @@ def test_a_chunk_is_a_block_or_a_part_of_it(shape, block, dtype, chunk):
     assert metadata.chunk_bytes <= WRITTEN_CHUNK_BYTES
 
 
+@rows(
+    ("shape", "block", "dtype", "chunk"),
+    [
+        ((9_000_002,), (4_500_001,), "int16", (4_500_001,)),
+        ((9_000_000,), (9_000_000,), "int16", (4_500_000,)),
+        ((14014, 700), (7007, 700), "float64", (1001, 700)),
+        ((7, 1 << 22), (7, 1 << 22), "float64", (1, 1 << 21)),
+    ],
+)
+def test_chunks_of_several_hosts_divide_their_blocks(shape, block, dtype, chunk):
+    metadata = metadata_of(ArrayType(shape, np.dtype(dtype)), block, divides_blocks=True)
+    assert metadata.chunk_shape == chunk
+    assert metadata.chunk_bytes <= WRITTEN_CHUNK_BYTES
+
+
+def test_blocks_that_divide_into_too_many_chunks_are_refused():
+    prime = (1 << 26) - 5
+    with pytest.raises(CallError, match=r"divide into 134,217,718 chunks.*save it in an npy file, or reshard") as error:
+        metadata_of(ArrayType((2 * prime,), np.dtype(np.int8)), (prime,), divides_blocks=True)
+    assert error.value.reason is Reason.INVALID_PARAMETER
+
+
 def test_what_is_written_is_read(folder, tmp_path):
     written = metadata_of(TYPE, (2, 3))
     assert parsed(folder, tmp_path, written.file) == written

@@ -23,6 +23,7 @@ from shardcall_core.access.tls import Tls
 from shardcall_core.access.token import Token
 from shardcall_core.wire.chunk_codec import Chunk, decode
 from shardcall_core.wire.metadata import AUTHORIZATION_KEY
+from shardcall_server.agent.array_files import HostFolder
 from shardcall_server.agent.host_addresses import address_towards, free_port
 from shardcall_server.agent.worker_slot import WorkerSlot
 from shardcall_server.frontend.hosts.pieces import MESSAGE_BYTES
@@ -63,6 +64,7 @@ class AgentSettings:
         address: the address at which the other hosts reach this one; empty for that from which it reaches the server.
         devices: number of virtual CPU devices; 0 for the platform's devices.
         program_dir: the directory of compiled programs; empty for none.
+        array_dir: the folder of the server's files on this host; empty for none.
         shared_memory: whether memory may be shared with a server on this host.
         log_level: the lowest level that is logged.
     """
@@ -74,6 +76,7 @@ class AgentSettings:
     address: str
     devices: int
     program_dir: str
+    array_dir: str
     shared_memory: bool
     log_level: str
 
@@ -250,6 +253,9 @@ class JoinStream:
             case "stop_worker":
                 if slot is not None and slot.start_id == message.stop_worker.start_id:
                     slot.kill()
+            case "open_file":
+                if slot is not None and slot.start_id == message.open_file.start_id:
+                    slot.open_file(message.open_file)
             case "command":
                 if slot is not None and slot.start_id == message.command.start_id:
                     slot.take_command(message.command)
@@ -267,7 +273,8 @@ class JoinStream:
             start.socket_path = ""
         (process,), stood_by = self._workers.acquire()
         assert isinstance(process, WorkerProcess)
-        slot = WorkerSlot(process, start, self._settings.program_dir, partial(self._send_from, start.start_id))
+        folder = HostFolder(self._settings.array_dir, self._settings.name)
+        slot = WorkerSlot(process, start, self._settings.program_dir, folder, partial(self._send_from, start.start_id))
         with self._slot_lock:
             self._slot = slot
         started = host_service_pb2.WorkerStarted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
+import os
 import socket
 import threading
 import time
@@ -16,18 +17,21 @@ import structlog
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire.chunk_codec import encode_chunk
+from shardcall_server.agent.array_files import HostFolder
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import CHUNK_BYTES
 from shardcall_server.frontend.memory.arena import Arena, Region
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.host_memory import memory_bytes
+from shardcall_server.link.failures import encode_failure
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
 _REQUEST: Any = host_service_pb2.JoinRequest
 _TRIM_AFTER_S = 10.0  # memory is retained for the next command
 _CONNECT_S = 2.0
+_FIRST_MEMORY_ID = 1 << 63  # those below are of the front end, for files on disk
 
 
 class WorkerSlot:
@@ -37,6 +41,7 @@ class WorkerSlot:
         process: the worker, which waits for `Start`.
         start: the front end's message.
         program_dir: the directory of compiled programs; empty for none.
+        folder: the files of arrays.
         send: sends a serialized `JoinRequest` to the front end.
     """
 
@@ -45,11 +50,13 @@ class WorkerSlot:
         process: WorkerProcess,
         start: host_service_pb2.StartWorker,
         program_dir: str,
+        folder: HostFolder,
         send: Callable[[bytes], None],
     ) -> None:
         self.start_id = start.start_id
         self._process = process
         self._program_dir = program_dir
+        self._folder = folder
         self._send_request = send
         self._arena = _make_arena(self._detach)
         self._attached: set[int] = set()
@@ -122,6 +129,20 @@ class WorkerSlot:
         region.release()
         if self._closed:
             self._arena.drop_unused_since(math.inf)
+
+    def open_file(self, file: host_service_pb2.OpenFile) -> None:
+        """Opens a file on disk for the worker, whose commands fail with the reason if it cannot be opened."""
+        attach = link_pb2.AttachMemory(memory_id=file.memory_id)
+        try:
+            fd = self._folder.open(file)
+        except CallError as error:
+            attach.failure.CopyFrom(encode_failure(error))
+            self._send(link_pb2.FrontEndMessage(attach_memory=attach))
+            return
+        try:
+            self._send(link_pb2.FrontEndMessage(attach_memory=attach), fd)
+        finally:
+            os.close(fd)
 
     def take_command(self, command: host_service_pb2.HostCommand) -> None:
         """Forwards a command, once its operands have come."""
@@ -216,7 +237,7 @@ class WorkerSlot:
 
 def _make_arena(on_gone: Callable[[int], None]) -> Arena:
     limit = memory_bytes()
-    return Arena(MemoryBudget(limit, limit), itertools.count(1).__next__, on_gone)
+    return Arena(MemoryBudget(limit, limit), itertools.count(_FIRST_MEMORY_ID).__next__, on_gone)
 
 
 def _spans(message: link_pb2.FrontEndMessage) -> Iterator[link_pb2.MemorySpan]:

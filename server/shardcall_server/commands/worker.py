@@ -61,6 +61,14 @@ def worker(
             show_default="of this user",
         ),
     ] = default_cache_dir(),
+    array_dir: Annotated[
+        str,
+        typer.Option(
+            metavar="FOLDER",
+            help="The folder of the server's --array-dir as this host sees it, see docs/hosts.md; empty for none.",
+            envvar="SHARDCALL_ARRAY_DIR",
+        ),
+    ] = "",
     shared_memory: Annotated[bool, typer.Option(help="Share memory with a server of this user on this host.")] = True,
     log_level: Annotated[
         str, typer.Option(metavar="LEVEL", help="Least level logged: debug, info, warning or error.")
@@ -97,6 +105,7 @@ def worker(
             address=address.strip("[]"),
             devices=devices,
             program_dir=private_program_dir(cache_dir),
+            array_dir=array_dir,
             shared_memory=shared_memory,
             log_level=log_level,
         )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import grpc
 import structlog
@@ -232,7 +232,7 @@ class FrontEnd:
 
     def _make_supervisor(self) -> MeshSupervisor:
         settings, checkpoints = self._settings, self._checkpoints
-        restoring = {"restore": checkpoints.restore, "adopt": checkpoints.adopt} if checkpoints else {}
+        restoring: dict[str, Any] = {"restore": checkpoints.restore, "adopt": checkpoints.adopt} if checkpoints else {}
         return MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             SupervisorConfig(
@@ -492,7 +492,7 @@ def _watch_limits(settings: Settings) -> WatchLimits:
 
 
 def _array_folder(settings: Settings, limits_of: Callable[[str], PrincipalLimits]) -> ArrayFolder | None:
-    if not settings.array_dir or settings.hosts:
+    if not settings.array_dir:
         return None
     return ArrayFolder(settings.array_dir, settings.max_file_bytes, settings.max_files, limits_of)
 

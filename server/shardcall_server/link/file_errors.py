@@ -7,6 +7,7 @@ import errno
 from shardcall_core.call_error import CallError, Reason
 
 _OTHER = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP})
+_HOST = "host"  # of the metadata
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -31,6 +32,37 @@ def file_error(error: OSError) -> CallError:
         "folder of --array-dir",
         field="name",
     )
+
+
+def unseen(host: str) -> CallError:
+    """Returns the error of a host whose folder has not the file that the front end has opened.
+
+    Args:
+        host: the name of the host.
+    """
+    return _of_host(
+        host,
+        f"the host {host} does not see the files of the server: its --array-dir has another content; mount the folder "
+        "of the server's --array-dir on every host, and start the agents with --array-dir and its path there",
+    )
+
+
+def no_folder(host: str) -> CallError:
+    """Returns the error of a host that was started without a folder of files."""
+    return _of_host(
+        host,
+        f"the host {host} does not see the files of the server: its agent has no --array-dir; mount the folder of the "
+        "server's --array-dir on that host, and start its agent with --array-dir and its path there",
+    )
+
+
+def is_unseen(error: CallError) -> bool:
+    """Returns whether a host does not see a file, of which another may have the name meanwhile."""
+    return _HOST in error.metadata
+
+
+def _of_host(host: str, message: str) -> CallError:
+    return CallError(Reason.FILES_UNAVAILABLE, message, field="name", metadata={_HOST: host})
 
 
 def damaged(why: str) -> CallError:

@@ -1,7 +1,9 @@
 """Transfer of arrays between the devices and files on disk, in pieces of a few MiB.
 
-A piece is a range of the file. It is contiguous whatever the sharding, so a file is written and read from its
-beginning to its end, and one piece is all the memory that a transfer needs beside the blocks of the devices.
+Every process of the mesh transfers its own blocks, and joins those that are neighbors to boxes. In a mesh of one
+process that is one box, the complete array, and a piece is a range of the file: it is contiguous whatever the sharding,
+so a file is written and read from its beginning to its end. One piece is all the memory that a transfer needs beside
+the blocks of the devices.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.link.file_errors import damaged, file_error
 from shardcall_server.link.process_blocks import Bounds, crop
-from shardcall_server.mesh.placement import ParallelCopier, aligned_empty, bounds_of, shards_of
+from shardcall_server.mesh.placement import ParallelCopier, aligned_empty, bounds_of, held_blocks, shards_of
 from shardcall_server.mesh.resident_arrays import DeviceArray
 
 PIECE_BYTES = 8 << 20
@@ -47,7 +49,7 @@ class ArrayFile:
     offset: int
 
     def write(self, array: jax.Array, array_type: ArrayType, copier: ParallelCopier) -> None:
-        """Writes the leading corner of an array, row-major and little-endian.
+        """Writes this process's blocks of the leading corner of an array, row-major and little-endian, to the disk.
 
         Args:
             array: a ready array, at least as large as ``array_type`` in every axis.
@@ -55,17 +57,33 @@ class ArrayFile:
         Raises:
             CallError: FILE_LIMIT, FILES_UNAVAILABLE.
         """
-        if 0 in array_type.shape:
-            return
-        shards, position = shards_of(array), self.offset
-        held = held_type(array_type.dtype)
+        shards, held = shards_of(array), held_type(array_type.dtype)
         try:
-            for bounds in pieces_of(array_type.shape, held.itemsize):
-                piece = gathered(shards, bounds, held, copier)
-                _write_all(self.fd, piece, position)
-                position += piece.nbytes
+            for bounds in _pieces_within(boxes(shards, array_type.shape), held.itemsize):
+                piece = gathered(shards, bounds, held, copier).reshape(-1).view(np.uint8)
+                for run, position in self._runs(piece, bounds, array_type.shape, held.itemsize):
+                    _write_all(self.fd, run, position)
+            os.fsync(self.fd)
         except OSError as error:
             raise file_error(error) from error
+
+    def read(self, bounds: Bounds, shape: Sequence[int], itemsize: int, data: np.ndarray) -> None:
+        """Reads a piece of a row-major array of a shape to memory: uint8[n].
+
+        Raises:
+            CallError: FILE_DAMAGED, FILES_UNAVAILABLE.
+        """
+        for run, position in self._runs(data, bounds, shape, itemsize):
+            _read_all(self.fd, run, position)
+
+    def _runs(
+        self, piece: np.ndarray, bounds: Bounds, shape: Sequence[int], itemsize: int
+    ) -> Iterator[tuple[np.ndarray, int]]:
+        """Yields the parts of a piece that are contiguous in the file, each with its position."""
+        offsets = run_offsets(bounds, shape)
+        nbytes = piece.nbytes // len(offsets)
+        for number, offset in enumerate(map(int, offsets)):  # a list would take more memory than the piece
+            yield piece[number * nbytes : (number + 1) * nbytes], self.offset + offset * itemsize
 
 
 @dataclass(frozen=True)
@@ -90,23 +108,22 @@ class FileSource:
         Raises:
             CallError: FILE_DAMAGED, FILES_UNAVAILABLE.
         """
-        return put_pieces(self._pieces(held_type(self.type.dtype)), self.type, placement, copier)
+        held = boxes(held_blocks(placement), self.type.shape)
+        return put_pieces(self._pieces(held, held_type(self.type.dtype)), self.type, placement, copier)
 
-    def _pieces(self, held: np.dtype) -> Iterator[tuple[Bounds, np.ndarray]]:
-        """Yields the pieces of the file, each with its bounds in the array; a piece is valid until the next one."""
+    def _pieces(self, of_process: Sequence[Bounds], held: np.dtype) -> Iterator[tuple[Bounds, np.ndarray]]:
+        """Yields pieces of boxes, each with its bounds in the array; a piece is valid until the next one."""
         order = -1 if self.is_column_major else 1
         buffer = np.empty(max(PIECE_BYTES, held.itemsize), np.uint8)
         stored = held.newbyteorder(">") if self.is_big_endian else held
-        position = self.file.offset
-        for bounds in pieces_of(self.type.shape[::order], held.itemsize):
+        for bounds in _pieces_within([box[::order] for box in of_process], held.itemsize):
             shape = [high - low for low, high in bounds]
             data = buffer[: int(np.prod(shape, dtype=np.int64)) * held.itemsize]
-            _read_all(self.file.fd, data, position)
+            self.file.read(bounds, self.type.shape[::order], held.itemsize, data)
             if has_invalid(data, self.type.dtype):
                 raise damaged(f"has a byte that stands for no value of the type {self.type.dtype.name}")
             piece = data.view(stored).reshape(shape)
             yield bounds[::order], piece.T if self.is_column_major else piece
-            position += data.nbytes
 
 
 @dataclass(frozen=True)
@@ -148,7 +165,9 @@ class FolderSource:
 
 
 def write_file(folder: int, name: str, header: bytes, resident: DeviceArray, copier: ParallelCopier) -> None:
-    """Writes an array to a new file in a folder, and brings it to the disk.
+    """Writes this process's blocks of an array to a new file in a folder, and brings them to the disk.
+
+    The processes of a mesh write one file, which the first to come creates.
 
     Args:
         folder: the descriptor of the folder.
@@ -159,11 +178,11 @@ def write_file(folder: int, name: str, header: bytes, resident: DeviceArray, cop
         CallError: FILE_LIMIT, FILES_UNAVAILABLE.
     """
     try:
-        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
         try:
+            os.ftruncate(fd, len(header) + resident.type.nbytes)
             _write_all(fd, np.frombuffer(header, np.uint8), 0)
             ArrayFile(fd, len(header)).write(resident.array, resident.type, copier)
-            os.fsync(fd)
         finally:
             os.close(fd)
     except OSError as error:
@@ -216,18 +235,72 @@ def pieces_of(shape: Sequence[int], itemsize: int) -> Iterator[Bounds]:
             yield from (((low, low + 1), *rest) for rest in pieces_of(shape[1:], itemsize))
 
 
+def boxes(blocks: Iterable[Bounds], shape: Sequence[int]) -> list[Bounds]:
+    """Returns the bounds of boxes of which blocks of an array, distinct and without their padding, consist."""
+    cropped = [crop(block, shape) for block in blocks]
+    joined = sorted(block for block in cropped if all(low < high for low, high in block))
+    for axis in reversed(range(len(shape))):
+        joined = _joined(joined, axis)
+    return joined
+
+
+def _joined(blocks: Sequence[Bounds], axis: int) -> list[Bounds]:
+    """Joins blocks that are neighbors along an axis."""
+    joined: list[Bounds] = []
+    for block in sorted(blocks, key=lambda block: (_others(block, axis), block[axis])):
+        (low, end), before = joined[-1][axis] if joined else (0, -1), joined[-1] if joined else block
+        if end == block[axis][0] and _others(before, axis) == _others(block, axis):
+            joined[-1] = (*block[:axis], (low, block[axis][1]), *block[axis + 1 :])
+        else:
+            joined.append(block)
+    return joined
+
+
+def _others(block: Bounds, axis: int) -> Bounds:
+    return block[:axis] + block[axis + 1 :]
+
+
+def run_offsets(bounds: Bounds, shape: Sequence[int]) -> np.ndarray:
+    """Returns the offsets of the parts of a box that are contiguous in a row-major array, in elements.
+
+    Args:
+        bounds: the box.
+        shape: the shape of the array.
+
+    Returns:
+        int64[n]: the offsets of n parts of one size, in the order of the box.
+    """
+    axis = len(shape)  # of the first axis behind which the box has all of the array
+    while axis and bounds[axis - 1] == (0, shape[axis - 1]):
+        axis -= 1
+    offsets, stride = np.zeros(1, np.int64), int(np.prod(shape[axis:], dtype=np.int64))
+    for number in reversed(range(axis)):
+        low, high = bounds[number]
+        along = np.arange(low, high if number < axis - 1 else low + 1) * stride
+        offsets = (along[:, None] + offsets).reshape(-1)
+        stride *= shape[number]
+    return offsets
+
+
+def _pieces_within(outer: Iterable[Bounds], itemsize: int) -> Iterator[Bounds]:
+    """Yields the bounds of pieces of boxes, as `pieces_of`."""
+    for box in outer:
+        for piece in pieces_of([high - low for low, high in box], itemsize):
+            yield tuple((begin + low, begin + high) for (low, high), (begin, _) in zip(piece, box, strict=True))
+
+
 def gathered(shards: Mapping[Bounds, np.ndarray], bounds: Bounds, held: np.dtype, copier: ParallelCopier) -> np.ndarray:
     """Returns a contiguous piece of an array: of a single shard without a copy, if it is contiguous there."""
     piece: np.ndarray | None = None
     for of_shard, data in shards.items():
-        if (common := _common(bounds, of_shard)) is None:
+        if (both := common(bounds, of_shard)) is None:
             continue
-        inside: np.ndarray = data[_within(common, of_shard)]
-        if common == bounds and inside.flags.c_contiguous:
+        inside: np.ndarray = data[_within(both, of_shard)]
+        if both == bounds and inside.flags.c_contiguous:
             return inside
         if piece is None:
             piece = np.empty([high - low for low, high in bounds], held)
-        _copy(piece[_within(common, bounds)], inside, copier)
+        _copy(piece[_within(both, bounds)], inside, copier)
     assert piece is not None
     return piece
 
@@ -235,8 +308,8 @@ def gathered(shards: Mapping[Bounds, np.ndarray], bounds: Bounds, held: np.dtype
 def _scatter(piece: np.ndarray, bounds: Bounds, blocks: Mapping[Bounds, np.ndarray], copier: ParallelCopier) -> None:
     """Copies a piece of an array to the blocks that have a part of it."""
     for of_block, block in blocks.items():
-        if (common := _common(bounds, of_block)) is not None:
-            _copy(block[_within(common, of_block)], piece[_within(common, bounds)], copier)
+        if (both := common(bounds, of_block)) is not None:
+            _copy(block[_within(both, of_block)], piece[_within(both, bounds)], copier)
 
 
 def _copy(to: np.ndarray, source: np.ndarray, copier: ParallelCopier) -> None:
@@ -251,21 +324,19 @@ def _copy(to: np.ndarray, source: np.ndarray, copier: ParallelCopier) -> None:
 
 
 def _empty_blocks(placement: Placement, array_type: ArrayType, held: np.dtype) -> dict[Bounds, np.ndarray]:
-    """Returns memory for the distinct blocks of an array by their bounds; those with padding are filled with zeros."""
+    """Returns memory for the blocks of this process by their bounds; those with padding are filled with zeros."""
     blocks: dict[Bounds, np.ndarray] = {}
-    for index in placement.sharding.devices_indices_map(placement.padded).values():
-        bounds = bounds_of(index, placement.padded)
-        if bounds not in blocks:
-            blocks[bounds] = block = aligned_empty([high - low for low, high in bounds], held)
-            if crop(bounds, array_type.shape) != bounds:
-                block[...] = 0
+    for bounds in held_blocks(placement):
+        blocks[bounds] = block = aligned_empty([high - low for low, high in bounds], held)
+        if crop(bounds, array_type.shape) != bounds:
+            block[...] = 0
     return blocks
 
 
-def _common(a: Bounds, b: Bounds) -> Bounds | None:
+def common(a: Bounds, b: Bounds) -> Bounds | None:
     """Returns the bounds of the elements that two parts of an array have in common; None if there are none."""
-    common = tuple((max(low, low_b), min(high, high_b)) for (low, high), (low_b, high_b) in zip(a, b, strict=True))
-    return None if any(low >= high for low, high in common) else common
+    both = tuple((max(low, low_b), min(high, high_b)) for (low, high), (low_b, high_b) in zip(a, b, strict=True))
+    return None if any(low >= high for low, high in both) else both
 
 
 def _within(part: Bounds, outer: Bounds) -> Any:

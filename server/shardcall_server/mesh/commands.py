@@ -24,6 +24,7 @@ from shardcall_server.compilation.program import Program, assemble
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
+from shardcall_server.link.failures import decode_failure
 from shardcall_server.link.framing import Frame, Link
 from shardcall_server.mesh.array_files import ArrayFile, FileSource, FolderSource, write_file
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
@@ -205,8 +206,11 @@ class Commands:
         CommandAnswer(self._link, self._call_id).send(reading=link_pb2.Reading(has_begun=has_begun))
 
     def _map(self, message: link_pb2.FrontEndMessage, fd: int | None) -> None:
+        attach = message.attach_memory
         if fd is not None:
-            self._memory.attach(message.attach_memory.memory_id, fd, message.attach_memory.size_bytes)
+            self._memory.attach(attach.memory_id, fd, attach.size_bytes)
+        elif attach.HasField("failure"):
+            self._memory.refuse(attach.memory_id, decode_failure(attach.failure))
         else:
             self._memory.detach(message.detach_memory.memory_id)
 

@@ -10,15 +10,14 @@ import structlog
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.program import BuildError, is_out_of_memory
 from shardcall_server.compilation.resolve import Resolution
+from shardcall_server.link.failures import encode_failure
 from shardcall_worker.v1 import link_pb2
 
 
 def failure_of(error: BaseException) -> link_pb2.Failure:
     """Returns the answer to a command that raised an error."""
     if isinstance(error, CallError):
-        return link_pb2.Failure(
-            reason=error.reason.value, message=error.message, field=error.field, metadata=error.metadata
-        )
+        return encode_failure(error)
     if is_out_of_memory(error):
         return link_pb2.Failure(
             reason=Reason.OUT_OF_DEVICE_MEMORY.value,

@@ -9,6 +9,7 @@ import os
 import jax
 import numpy as np
 
+from shardcall_core.call_error import CallError
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.shared_memory import map_file
 from shardcall_worker.v1 import link_pb2
@@ -20,6 +21,7 @@ class MemoryFiles:
     def __init__(self) -> None:
         self._files: dict[int, np.ndarray] = {}
         self._descriptors: dict[int, int] = {}  # of files on disk
+        self._refused: dict[int, CallError] = {}  # why files on disk cannot be opened
 
     def attach(self, memory_id: int, fd: int, nbytes: int) -> None:
         """Maps a memory file; keeps a file on disk open.
@@ -40,8 +42,13 @@ class MemoryFiles:
         finally:
             os.close(fd)
 
+    def refuse(self, memory_id: int, error: CallError) -> None:
+        """Makes the commands that name a file on disk fail, since this host cannot open it."""
+        self._refused[memory_id] = error
+
     def detach(self, memory_id: int) -> None:
         """Removes a file; it stays mapped as long as an array refers to it. One on disk is closed."""
+        self._refused.pop(memory_id, None)
         if (fd := self._descriptors.pop(memory_id, None)) is not None:
             os.close(fd)
             return
@@ -49,7 +56,13 @@ class MemoryFiles:
         release_aliased()
 
     def descriptor(self, memory_id: int) -> int:
-        """Returns the descriptor of a file on disk, which is open until `detach`."""
+        """Returns the descriptor of a file on disk, which is open until `detach`.
+
+        Raises:
+            CallError: this host cannot open it.
+        """
+        if (error := self._refused.get(memory_id)) is not None:
+            raise error
         return self._descriptors[memory_id]
 
     def view(self, array: ArrayType, span: link_pb2.MemorySpan) -> np.ndarray:

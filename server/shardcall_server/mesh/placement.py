@@ -87,14 +87,19 @@ def put_blocks(
         copier: copies blocks that JAX cannot alias.
         may_alias: as for `put_padded`.
     """
-    held = blocks_of(_holders(placement.sharding, placement.padded)).held.get(jax.process_index(), frozenset())
-    parts = {piece.bounds: piece.view(memory, array_type.dtype) for piece in lay_out(held, array_type)}
+    held = lay_out(held_blocks(placement), array_type)
+    parts = {piece.bounds: piece.view(memory, array_type.dtype) for piece in held}
 
     def part(bounds: Bounds) -> np.ndarray:
         block = parts.get(bounds)
         return np.empty([high - low for low, high in bounds], array_type.dtype) if block is None else block
 
     return _put(part, array_type, placement, copier, may_alias=may_alias)
+
+
+def held_blocks(placement: Placement) -> frozenset[Bounds]:
+    """Returns the bounds, with padding, of the distinct blocks that the devices of this process hold."""
+    return blocks_of(_holders(placement.sharding, placement.padded)).held.get(jax.process_index(), frozenset())
 
 
 def _put(

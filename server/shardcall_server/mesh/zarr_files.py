@@ -28,8 +28,8 @@ from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.core.element_types import held_type
 from shardcall_server.link.file_errors import damaged_zarr, file_error, replaced
 from shardcall_server.link.process_blocks import Bounds
-from shardcall_server.mesh.array_files import PIECE_BYTES, gathered, has_invalid, put_pieces
-from shardcall_server.mesh.placement import ParallelCopier, shards_of
+from shardcall_server.mesh.array_files import PIECE_BYTES, boxes, common, gathered, has_invalid, put_pieces
+from shardcall_server.mesh.placement import ParallelCopier, held_blocks, shards_of
 
 _METADATA_NAME = "zarr.json"
 _CHUNKS_AT_ONCE = 1024
@@ -38,7 +38,7 @@ _CONTEXT = {
     "data_copy_concurrency": {"limit": 2},
     "file_io_concurrency": {"limit": 4},
     "file_io_locking": {"mode": "none"},  # nobody else knows the directory
-    "file_io_sync": False,  # the front end brings the complete directory to the disk
+    "file_io_sync": False,  # the front end brings the complete directory to the disk, unless other hosts wrote to it
 }
 _ERROR_CODE = re.compile(r"\[os_error_code='(\d+)'\]")
 
@@ -56,7 +56,9 @@ class ZarrFolder:
     metadata: str
 
     def write(self, array: jax.Array, array_type: ArrayType, copier: ParallelCopier) -> None:
-        """Writes the leading corner of an array, one chunk after the other.
+        """Writes this process's chunks of the leading corner of an array, one after the other.
+
+        A chunk is a part of one box of blocks: several processes write no common chunk.
 
         Args:
             array: a ready array, at least as large as ``array_type`` in every axis.
@@ -67,7 +69,10 @@ class ZarrFolder:
         shards, held = shards_of(array), held_type(array_type.dtype)
         store = self.open()
         try:
+            of_process = boxes(shards, array_type.shape)
             for bounds in boxes_of(array_type.shape, _chunk_shape(store)):
+                if not any(common(bounds, box) == bounds for box in of_process):
+                    continue
                 self.check_present()
                 piece = gathered(shards, bounds, held, copier).view(array_type.dtype)
                 store[_index(bounds)].write(piece, can_reference_source_data_indefinitely=True).result()
@@ -90,7 +95,8 @@ class ZarrFolder:
             "store_data_equal_to_fill_value": True,
         }
         try:
-            return library.open(spec, context=library.Context(_CONTEXT)).result()
+            context = library.Context(_CONTEXT | {"file_io_sync": jax.process_count() > 1})
+            return library.open(spec, context=context).result()
         except (ValueError, OSError, OverflowError) as error:
             structlog.get_logger().warning("tensorstore refuses the metadata of a Zarr array", error=str(error)[:1000])
             raise damaged_zarr("has a fill value or codecs that do not fit its type and its chunks") from error
@@ -125,14 +131,18 @@ class ZarrSource:
         Raises:
             CallError: FILE_DAMAGED, FILE_NOT_FOUND, FILES_UNAVAILABLE.
         """
-        array = put_pieces(self._pieces(), self.type, placement, copier)
+        held = boxes(held_blocks(placement), self.type.shape)
+        array = put_pieces(self._pieces(held), self.type, placement, copier)
         self.folder.check_present()  # else chunks may be missing, which stand for the fill value
         return array
 
-    def _pieces(self) -> Iterator[tuple[Bounds, np.ndarray]]:
-        """Yields parts of the array, each of complete chunks, with its bounds."""
+    def _pieces(self, of_process: Sequence[Bounds]) -> Iterator[tuple[Bounds, np.ndarray]]:
+        """Yields the parts of boxes, each of complete chunks or to an end of its box, with its bounds."""
         store, held = self.folder.open(), held_type(self.type.dtype)
-        for bounds in boxes_of(self.type.shape, _steps(self.type, _chunk_shape(store))):
+        parts = boxes_of(self.type.shape, _steps(self.type, _chunk_shape(store)))
+        for bounds in (common(part, box) for part, box in itertools.product(parts, of_process)):
+            if bounds is None:
+                continue
             try:
                 piece = np.asarray(store[_index(bounds)].read(order="C").result())
             except (ValueError, OSError) as error:

@@ -136,6 +136,7 @@ class JoinResponse(_message.Message):
     STOP_WORKER_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    OPEN_FILE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """The host has joined."""
@@ -158,6 +159,10 @@ class JoinResponse(_message.Message):
         first byte of the first operand.
         """
 
+    @_builtins.property
+    def open_file(self) -> Global___OpenFile:
+        """Opens a file on disk for the worker."""
+
     def __init__(
         self,
         *,
@@ -166,16 +171,64 @@ class JoinResponse(_message.Message):
         stop_worker: Global___StopWorker | None = ...,
         command: Global___HostCommand | None = ...,
         chunk: _array_pb2.TensorChunk | None = ...,
+        open_file: Global___OpenFile | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "command", b"command", "message", b"message", "start_worker", b"start_worker", "stop_worker", b"stop_worker", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "command", b"command", "message", b"message", "open_file", b"open_file", "start_worker", b"start_worker", "stop_worker", b"stop_worker", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "command", b"command", "message", b"message", "start_worker", b"start_worker", "stop_worker", b"stop_worker", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "command", b"command", "message", b"message", "open_file", b"open_file", "start_worker", b"start_worker", "stop_worker", b"stop_worker", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "start_worker", "stop_worker", "command", "chunk"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "start_worker", "stop_worker", "command", "chunk", "open_file"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
 Global___JoinResponse: _TypeAlias = JoinResponse  # noqa: Y015
+
+@_typing.final
+class OpenFile(_message.Message):
+    """Opens a file below the folder of files, which all hosts have, for the worker:
+    it gets an AttachMemory with the descriptor, or with the failure. Before the
+    first command that names the file.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_ID_FIELD_NUMBER: _builtins.int
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    INODE_FIELD_NUMBER: _builtins.int
+    IS_FOLDER_FIELD_NUMBER: _builtins.int
+    IS_WRITTEN_FIELD_NUMBER: _builtins.int
+    start_id: _builtins.int
+    """The id of StartWorker. A file for an earlier worker is discarded."""
+    memory_id: _builtins.int
+    """The id that commands use."""
+    path: _builtins.str
+    """The path below the folder."""
+    inode: _builtins.int
+    """Its inode number. Another file of that path is not opened: the host has
+    another folder, or the file was replaced.
+    """
+    is_folder: _builtins.bool
+    """Whether it is a directory."""
+    is_written: _builtins.bool
+    """Whether the worker writes to it, or else reads it."""
+    def __init__(
+        self,
+        *,
+        start_id: _builtins.int = ...,
+        memory_id: _builtins.int = ...,
+        path: _builtins.str = ...,
+        inode: _builtins.int = ...,
+        is_folder: _builtins.bool = ...,
+        is_written: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inode", b"inode", "is_folder", b"is_folder", "is_written", b"is_written", "memory_id", b"memory_id", "path", b"path", "start_id", b"start_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OpenFile: _TypeAlias = OpenFile  # noqa: Y015
 
 @_typing.final
 class Hello(_message.Message):

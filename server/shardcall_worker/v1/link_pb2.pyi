@@ -817,21 +817,29 @@ class AttachMemory(_message.Message):
 
     MEMORY_ID_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.int
     """The id that commands use; unique during the lifetime of the front end."""
     size_bytes: _builtins.int
     """The size in bytes. 0: a file on disk, which is not mapped but read and
     written.
     """
+    @_builtins.property
+    def failure(self) -> Global___Failure:
+        """Why this host cannot open a file on disk, whose commands then fail so; it has
+        no descriptor.
+        """
+
     def __init__(
         self,
         *,
         memory_id: _builtins.int = ...,
         size_bytes: _builtins.int = ...,
+        failure: Global___Failure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure", b"failure", "memory_id", b"memory_id", "size_bytes", b"size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1155,8 +1163,8 @@ Global___GetArray: _TypeAlias = GetArray  # noqa: Y015
 @_typing.final
 class SaveArray(_message.Message):
     """Writes a resident array to a file on disk, row-major and little-endian, or to
-    a directory in the Zarr format. The answer is Executed. Only to the worker of
-    a mesh of one process.
+    a directory in the Zarr format. Every process writes the blocks that it returns
+    from a mesh, and brings them to the disk. The answer is Executed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1192,8 +1200,8 @@ Global___SaveArray: _TypeAlias = SaveArray  # noqa: Y015
 @_typing.final
 class LoadArray(_message.Message):
     """Stores an array on the mesh from a file on disk, or from a directory in the
-    Zarr format. The answer is ArrayPut. Only to the worker of a mesh of one
-    process.
+    Zarr format. Every process reads the blocks of its devices. The answer is
+    ArrayPut.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1240,7 +1248,8 @@ Global___LoadArray: _TypeAlias = LoadArray  # noqa: Y015
 class WriteArrays(_message.Message):
     """Writes resident arrays to new npy files in a folder, and brings them to the
     disk. The arrays are those of one moment, that of the command in the order of
-    launches. The answer is Executed. Only to the worker of a mesh of one process.
+    launches. Every process writes the blocks that it returns from a mesh; the
+    first to come creates a file. The answer is Executed.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1298,7 +1307,7 @@ Global___WriteArrays: _TypeAlias = WriteArrays  # noqa: Y015
 @_typing.final
 class DeclareArrays(_message.Message):
     """Declares arrays that are read from npy files in a folder when a command first
-    uses them. The answer is ArrayPut. Only to the worker of a mesh of one process.
+    uses them. The answer is ArrayPut.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

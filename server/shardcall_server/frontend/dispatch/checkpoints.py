@@ -54,6 +54,27 @@ class _Moment(NamedTuple):
     deletions: int
 
 
+class _Countdown:
+    """A promise that is done when others are, of which `end` follows the last."""
+
+    def __init__(self) -> None:
+        self.done: Promise[None] = Promise()
+        self._pending = 1  # until `end`
+        self._lock = threading.Lock()  # guards `_pending`
+
+    def add(self, answer: Promise[link_pb2.WorkerMessage]) -> None:
+        with self._lock:
+            self._pending += 1
+        answer.add_done_callback(lambda _: self.end())
+
+    def end(self) -> None:
+        with self._lock:
+            self._pending -= 1
+            is_last = not self._pending
+        if is_last:
+            self.done.set_result(None)
+
+
 class Checkpoints:
     """Writes checkpoints, and restores the last ones on each mesh.
 
@@ -95,7 +116,7 @@ class Checkpoints:
         try:
             mesh = await self._mesh(call)
             self._check_restored(mesh)
-            buffers.memory.append(file := self._host_resources.open_file(self._folder.fd))
+            buffers.memory.append(file := self._opened_folder())
             try:
                 moment, named, arrays = self._begin(mesh, running, file, owner, names, used_bytes, new)
             finally:
@@ -107,6 +128,9 @@ class Checkpoints:
             return checkpoint
         finally:
             running.when_done(partial(self._end, owner, done, () if is_entered else new))
+
+    def _opened_folder(self) -> OpenFile:
+        return self._host_resources.open_file(self._folder.fd, self._folder.path)
 
     def _check_restored(self, mesh: ReadyMesh) -> None:
         """Refuses to replace a checkpoint whose arrays are not on the mesh yet."""
@@ -244,29 +268,37 @@ class Checkpoints:
             with contextlib.suppress(SessionEndedError):  # the next mesh gets them
                 self.restore(mesh)
 
-    def restore(self, mesh: ReadyMesh) -> None:
-        """Declares the arrays of the last checkpoints on a mesh, which reads each when it is first used."""
+    def restore(self, mesh: ReadyMesh) -> Promise[None]:
+        """Declares the arrays of the last checkpoints on a mesh, which reads each when it is first used.
+
+        Returns:
+            A promise that is done when all hosts have them, or are known not to see the files.
+        """
+        answers = _Countdown()
         try:
             if not self._folder.take():
-                return
+                return answers.done
             if self._begun_epoch != mesh.session.epoch:
                 self._begun_epoch = mesh.session.epoch
                 self._folder.end_mesh()
                 self._folder.unrestored.clear()
-            self._restore(mesh)
+            self._restore(mesh, answers)
         except CallError as error:  # `adopt` tries again
             structlog.get_logger().warning("the checkpoints are not restored yet", reason=error.message)
         else:
             self._restored_epoch = mesh.session.epoch
+        finally:
+            answers.end()
+        return answers.done
 
-    def _restore(self, mesh: ReadyMesh) -> None:
-        file = self._host_resources.open_file(self._folder.fd)
+    def _restore(self, mesh: ReadyMesh, answers: _Countdown) -> None:
+        file = self._opened_folder()
         try:
             # The largest first: the limit of one principal is a share of what the others leave.
             for owner in sorted(self._folder.owners(), key=self._folder.nbytes, reverse=True):
                 arrays = [array for array in self._folder.last(owner).arrays if self._is_missing(owner, array)]
                 for begin in range(0, len(arrays), _DECLARED_AT_ONCE):
-                    self._declare(mesh, file, owner, arrays[begin : begin + _DECLARED_AT_ONCE])
+                    self._declare(mesh, file, owner, arrays[begin : begin + _DECLARED_AT_ONCE], answers)
         finally:
             file.release()
 
@@ -275,7 +307,14 @@ class Checkpoints:
         there = self._table.handle_of(owner, array.name)
         return not is_expired(array) and there != array.handle
 
-    def _declare(self, mesh: ReadyMesh, file: OpenFile, owner: str, arrays: Sequence[CheckpointArray]) -> None:
+    def _declare(
+        self,
+        mesh: ReadyMesh,
+        file: OpenFile,
+        owner: str,
+        arrays: Sequence[CheckpointArray],
+        answers: _Countdown,
+    ) -> None:
         command = link_pb2.DeclareArrays(memory_id=file.memory_id)
         with ExitStack() as stack:
             declared: list[tuple[CheckpointArray, Reservation]] = []
@@ -297,11 +336,31 @@ class Checkpoints:
                 file.release()
                 raise
             answer.add_done_callback(lambda _: file.release())
+            restored: list[tuple[CheckpointArray, ResidentArray]] = []
             for (array, reservation), written in zip(declared, command.files, strict=True):
                 try:
-                    self._commit(mesh, owner, array, reservation, written.array)
+                    resident = self._commit(mesh, owner, array, reservation, written.array)
                 except CallError as error:
                     self._leave_out(owner, array, error)
+                else:
+                    restored.append((array, resident))
+        answer.add_done_callback(partial(self._withdraw_if_failed, mesh, owner, restored))
+        answers.add(answer)
+
+    def _withdraw_if_failed(
+        self,
+        mesh: ReadyMesh,
+        owner: str,
+        restored: Sequence[tuple[CheckpointArray, ResidentArray]],
+        answer: Promise[link_pb2.WorkerMessage],
+    ) -> None:
+        """Withdraws arrays that a host does not have, since it does not see the files."""
+        error = answer.exception()
+        if mesh.session.ended or not isinstance(error, CallError):
+            return
+        for array, resident in restored:
+            self._leave_out(owner, array, error)
+            self._table.withdraw(resident)
 
     def _reserved(
         self, mesh: ReadyMesh, owner: str, array: CheckpointArray, command: link_pb2.DeclareArrays
@@ -322,7 +381,7 @@ class Checkpoints:
         array: CheckpointArray,
         reservation: Reservation,
         put: link_pb2.PutArray,
-    ) -> None:
+    ) -> ResidentArray:
         array_type = decode_array_type(array.type, "type")
         plan = plan_of(array_type, put, len(mesh.ready.devices))
         nbytes, epoch = reservation.device_bytes, mesh.session.epoch
@@ -333,6 +392,7 @@ class Checkpoints:
         except CallError:
             self._table.withdraw(resident)
             raise
+        return resident
 
     def _leave_out(self, owner: str, array: CheckpointArray, error: CallError) -> None:
         self._folder.unrestored[owner, array.name] = f"it could not be restored: {error.message}"

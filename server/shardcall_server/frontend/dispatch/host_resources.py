@@ -82,9 +82,14 @@ class HostResources:
         self.segments.close()
         self.arena.drop(self.arena.idle_bytes)
 
-    def open_file(self, fd: int) -> OpenFile:
-        """Returns a file on disk for commands to the worker; its caller is its first user."""
-        return OpenFile(self._memory_ids(), fd, self._detach)
+    def open_file(self, fd: int, path: str, *, is_written: bool = False) -> OpenFile:
+        """Returns a file on disk for commands to the workers; its caller is its first user.
+
+        Args:
+            path: its path below the folder of all files.
+            is_written: whether the workers write to it.
+        """
+        return OpenFile(self._memory_ids(), fd, path, self._detach, is_written=is_written)
 
     def _detach(self, memory_id: int) -> None:
         if (session := self._session()) is not None:

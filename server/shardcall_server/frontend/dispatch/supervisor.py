@@ -15,6 +15,7 @@ from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_core.call_error import DEVICES_FAILED, CallError, Reason
 from shardcall_core.locks import lock
 from shardcall_server.frontend.programs.program_cache import ProgramCache
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
@@ -64,6 +65,12 @@ def _do_nothing(mesh: ReadyMesh) -> None:
     pass
 
 
+def _restore_nothing(_: ReadyMesh) -> Promise[None]:
+    restored: Promise[None] = Promise()
+    restored.set_result(None)
+    return restored
+
+
 @dataclass(frozen=True)
 class SupervisorConfig:
     """Configuration of a `MeshSupervisor`.
@@ -76,7 +83,7 @@ class SupervisorConfig:
         limits: the time limits of workers.
         warm_up: called before the mesh is announced.
         hosts: the hosts of the mesh; None for a mesh without several hosts.
-        restore: puts arrays on a mesh before it is announced; on the thread that reads the link.
+        restore: puts arrays on a mesh, which is announced when they are there; on the thread that reads the link.
         adopt: called every second with the mesh that answers.
     """
 
@@ -87,7 +94,7 @@ class SupervisorConfig:
     limits: WatchLimits
     warm_up: WarmUp | None = None
     hosts: HostsWatcher | None = None
-    restore: Callable[[ReadyMesh], None] = _do_nothing
+    restore: Callable[[ReadyMesh], Promise[None]] = _restore_nothing
     adopt: Callable[[ReadyMesh], None] = _do_nothing
 
 
@@ -291,7 +298,9 @@ class MeshSupervisor:
             session.stop(StopRequest(wrong))
             return
         mesh = ReadyMesh(session, ready.result(), self._config.make_programs(session))
-        self._config.restore(mesh)
+        self._config.restore(mesh).add_done_callback(lambda _: self._prepare_to_announce(mesh))
+
+    def _prepare_to_announce(self, mesh: ReadyMesh) -> None:
         if (warm_up := self._config.warm_up) is None:
             self._announce(mesh)
             return

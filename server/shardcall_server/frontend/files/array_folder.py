@@ -18,6 +18,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType
@@ -52,6 +53,18 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # wait
 _WRITE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _EXISTING_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})  # or a link, or a socket
+
+
+class FolderFile(NamedTuple):
+    """An open file, or directory of a Zarr array.
+
+    Attributes:
+        fd: its descriptor.
+        path: its path below the folder of all principals.
+    """
+
+    fd: int
+    path: str
 
 
 @dataclass(frozen=True)
@@ -116,7 +129,7 @@ class ArrayFolder:
         os.close(self._root)
 
     @contextmanager
-    def saving(self, owner: str, name: str, nbytes: int) -> Iterator[int]:
+    def saving(self, owner: str, name: str, nbytes: int) -> Iterator[FolderFile]:
         """Opens a new file, or directory for a Zarr array; after the body it has its name, and is on the disk.
 
         If the body raises, nothing is left of it.
@@ -143,7 +156,7 @@ class ArrayFolder:
                 # Opened anew: the worker, which gets this one, does not keep the lock when this process ends.
                 fd = os.open(temporary, FOLDER_FLAGS if is_zarr(name) else _EXISTING_FLAGS, dir_fd=folder)
                 stack.callback(os.close, fd)
-                yield fd
+                yield FolderFile(fd, _path(owner, folders, temporary))
                 if is_zarr(name):
                     sync_tree(fd)
                 else:
@@ -160,7 +173,7 @@ class ArrayFolder:
                     remove_tree(replaced, folder)
 
     @contextmanager
-    def opened(self, owner: str, name: str) -> Iterator[int]:
+    def opened(self, owner: str, name: str) -> Iterator[FolderFile]:
         """Opens a file, or the directory of a Zarr array, for reading, during the body.
 
         Args:
@@ -179,14 +192,14 @@ class ArrayFolder:
         try:
             if not is_zarr(name) and not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise _no_file(name)
-            yield fd
+            yield FolderFile(fd, _path(owner, folders, leaf))
         finally:
             os.close(fd)
 
     def describe(self, owner: str, name: str) -> StoredFile:
         """Describes a file; raises as `opened`."""
-        with self.opened(owner, name) as fd:
-            return described(name, fd)
+        with self.opened(owner, name) as file:
+            return described(name, file.fd)
 
     def files(self, owner: str, prefix: str = "") -> list[StoredFile]:
         """Describes the files of a principal whose names begin with a prefix, by name.
@@ -304,7 +317,7 @@ class ArrayFolder:
         """
         with ExitStack() as stack:
             folder = self._root
-            for name in (owner or NOBODY, *folders):
+            for name in _parts(owner, folders):
                 if creates:
                     with contextlib.suppress(FileExistsError):
                         os.mkdir(name, 0o700, dir_fd=folder)
@@ -325,6 +338,14 @@ class ArrayFolder:
             for depth in range(len(folders), 0, -1):
                 with self._opened(owner, folders[: depth - 1]) as parent:
                     os.rmdir(folders[depth - 1], dir_fd=parent)
+
+
+def _parts(owner: str, folders: Sequence[str]) -> list[str]:
+    return [owner or NOBODY, *folders]
+
+
+def _path(owner: str, folders: Sequence[str], leaf: str) -> str:
+    return "/".join([*_parts(owner, folders), leaf])
 
 
 def parts_of(name: str) -> list[str]:

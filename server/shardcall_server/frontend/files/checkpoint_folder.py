@@ -57,6 +57,7 @@ class CheckpointFolder:
 
     Attributes:
         fd: the descriptor of the folder.
+        path: its path below that of the arrays' files.
         is_held: True once the checkpoints belong to this server, which no other server ends.
         unrestored: by principal and name, why an array of the last checkpoint is not on the mesh.
 
@@ -74,6 +75,7 @@ class CheckpointFolder:
         self._declared: set[str] = set()  # files that the present mesh may still read
         self.unrestored: dict[tuple[str, str], str] = {}
         self.is_held = False
+        self.path = _NAME
         self._holder = -1  # the descriptor of the lock file
         try:
             folder = os.path.join(path, _NAME)

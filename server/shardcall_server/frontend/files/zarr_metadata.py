@@ -83,15 +83,17 @@ class ZarrMetadata:
     @property
     def written_bytes(self) -> int:
         """The bytes of all files of an array that this server writes."""
-        counts = (-(-size // step) for size, step in zip(self.type.shape, self.chunk_shape, strict=True))
-        return len(self.file) + math.prod(counts) * self.chunk_bytes
+        return len(self.file) + _count(self.type.shape, self.chunk_shape) * self.chunk_bytes
 
 
-def metadata_of(array_type: ArrayType, block_shape: Sequence[int]) -> ZarrMetadata:
+def metadata_of(array_type: ArrayType, block_shape: Sequence[int], *, divides_blocks: bool = False) -> ZarrMetadata:
     """Returns the metadata of an array that is saved, in chunks of the size of a device's block or of parts of it.
 
+    Args:
+        divides_blocks: whether each chunk is a part of one block, so that several hosts write no common chunk.
+
     Raises:
-        CallError: UNSUPPORTED_ELEMENT_TYPE.
+        CallError: UNSUPPORTED_ELEMENT_TYPE; INVALID_PARAMETER: blocks divide into more chunks than are read.
     """
     dtype = array_type.dtype
     if dtype.name not in _ELEMENT_TYPES:
@@ -102,7 +104,15 @@ def metadata_of(array_type: ArrayType, block_shape: Sequence[int]) -> ZarrMetada
             field="handle",
             metadata={"type": dtype.name},
         )
-    chunk_shape = _chunk_shape(block_shape, dtype.itemsize)
+    chunk_shape = _chunk_shape(block_shape, dtype.itemsize, divides_blocks=divides_blocks)
+    if divides_blocks and (count := _count(array_type.shape, chunk_shape)) > MAX_CHUNKS:
+        raise CallError(
+            Reason.INVALID_PARAMETER,
+            f"the devices have blocks of shape {tuple(block_shape)}, which divide into {count:,} chunks of shape "
+            f"{chunk_shape} of at most {exact(WRITTEN_CHUNK_BYTES)}, and a Zarr array may have {MAX_CHUNKS:,}; save it "
+            "in an npy file, or reshard it to blocks of other sizes",
+            field="name",
+        )
     endian = {"configuration": {"endian": "little"}} if dtype.itemsize > 1 else {}
     text = _text(
         shape=array_type.shape,
@@ -153,15 +163,25 @@ def read_metadata(folder: int) -> ZarrMetadata:
     return metadata
 
 
-def _chunk_shape(block_shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+def _chunk_shape(block_shape: Sequence[int], itemsize: int, *, divides_blocks: bool) -> tuple[int, ...]:
     """Returns the shape of a chunk: a block, of which the first axes are divided as far as it is too large."""
     shape = [max(size, 1) for size in block_shape]
     for axis, size in enumerate(shape):
         rest = math.prod(shape[axis + 1 :]) * itemsize
         if size * rest > WRITTEN_CHUNK_BYTES:
-            parts = -(-size // max(WRITTEN_CHUNK_BYTES // rest, 1))
-            shape[axis] = -(-size // parts)
+            largest = max(WRITTEN_CHUNK_BYTES // rest, 1)
+            shape[axis] = _largest_divisor(size, largest) if divides_blocks else -(-size // -(-size // largest))
     return tuple(shape)
+
+
+def _largest_divisor(size: int, limit: int) -> int:
+    """Returns the largest divisor of a size that is no larger than a limit."""
+    small = [divisor for divisor in range(1, math.isqrt(size) + 1) if size % divisor == 0]
+    return max(divisor for divisor in [*small, *(size // other for other in small)] if divisor <= limit)
+
+
+def _count(shape: Sequence[int], chunk_shape: Sequence[int]) -> int:
+    return math.prod(-(-size // step) for size, step in zip(shape, chunk_shape, strict=True))
 
 
 def _text(
@@ -323,7 +343,7 @@ def _check_sizes(metadata: ZarrMetadata) -> None:
         raise damaged_zarr(
             f"has chunks of {exact(metadata.chunk_bytes)}, and the server reads at most {exact(MAX_CHUNK_BYTES)}"
         )
-    chunks = math.prod(-(-n // step) for n, step in zip(metadata.type.shape, metadata.chunk_shape, strict=True))
+    chunks = _count(metadata.type.shape, metadata.chunk_shape)
     if chunks > MAX_CHUNKS:
         raise damaged_zarr(f"has {chunks:,} chunks, and the server reads at most {MAX_CHUNKS:,}")
 

@@ -16,6 +16,7 @@ from shardcall_core.wire.chunk_codec import encode_chunk
 from shardcall_server.frontend.hosts.command_arrays import operands_of, results_of
 from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
 from shardcall_server.frontend.memory.arena import MemoryFile, aligned
+from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.link.framing import Frame, LinkClosedError, LinkFullError
 from shardcall_server.link.process_blocks import Piece, laid_out_bytes
@@ -76,6 +77,18 @@ class RelayedLink:
         """
         command = host_service_pb2.HostCommand(start_id=self._start_id, front_end_message=body)
         self._send(host_service_pb2.JoinResponse(command=command), iter(()))
+
+    def open_file(self, file: OpenFile) -> None:
+        """Has the agent open a file on disk for the worker; see `DataLink`."""
+        reference = host_service_pb2.OpenFile(
+            start_id=self._start_id,
+            memory_id=file.memory_id,
+            path=file.path,
+            inode=file.status.st_ino,
+            is_folder=file.is_folder,
+            is_written=file.is_written,
+        )
+        self._send(host_service_pb2.JoinResponse(open_file=reference), iter(()))
 
     def send_with_data(
         self,

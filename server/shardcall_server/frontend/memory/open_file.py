@@ -1,8 +1,9 @@
-"""Files on disk that the worker reads and writes."""
+"""Files on disk that the workers read and write."""
 
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable
 
@@ -13,21 +14,37 @@ class OpenFile:
     """A file on disk and its users, of which the first makes it; it is closed after the last.
 
     Args:
-        memory_id: the id of the file in commands to the worker.
+        memory_id: the id of the file in commands to the workers.
         fd: its descriptor, which is duplicated.
-        on_gone: called with the id after the last use, so that the worker closes the file.
+        path: its path below the folder of all files, by which other hosts open it.
+        on_gone: called with the id after the last use, so that the workers close the file.
 
     Attributes:
         nbytes: 0: the file is not mapped.
+        is_written: True if the workers write to it.
     """
 
-    def __init__(self, memory_id: int, fd: int, on_gone: Callable[[int], None]) -> None:
+    def __init__(
+        self, memory_id: int, fd: int, path: str, on_gone: Callable[[int], None], *, is_written: bool = False
+    ) -> None:
         self.memory_id = memory_id
+        self.path = path
+        self.is_written = is_written
         self.fd = os.dup(fd)
         self.nbytes = 0
         self._users = 1
         self._on_gone = on_gone
         self._lock = threading.Lock()  # guards `_users`
+
+    @property
+    def status(self) -> os.stat_result:
+        """The status of the file: its inode number, by which other hosts recognize it, and whether it is a folder."""
+        return os.fstat(self.fd)
+
+    @property
+    def is_folder(self) -> bool:
+        """True for a directory."""
+        return stat.S_ISDIR(self.status.st_mode)
 
     def view(self, begin: int, nbytes: int) -> np.ndarray:
         """Raises an error: the file is not mapped, and no other host can have its bytes."""

@@ -22,7 +22,7 @@ from shardcall_server.frontend.memory.call_buffers import FileOperand, OperandSo
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.link.file_errors import file_error
+from shardcall_server.link.file_errors import file_error, is_unseen, replaced
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import Settings
 
@@ -62,10 +62,10 @@ class FileServicer:
         folder, owner = self._checked_folder(), call.principal_name
         parts_of(request.name)  # first: the handle may be of an array that is gone
         resident = self._host_resources.array_table.find(request.handle, owner)
-        layout = _layout_of(request.name, resident)
-        with folder.saving(owner, request.name, layout.nbytes) as fd:
+        layout = _layout_of(request.name, resident, has_hosts=bool(self._settings.hosts))
+        with folder.saving(owner, request.name, layout.nbytes) as (fd, path):
             layout.begin(fd)
-            file = self._host_resources.open_file(fd)
+            file = self._host_resources.open_file(fd, path, is_written=True)
             try:
                 call.run(self._reader.save(call, resident, file, layout.offset, layout.zarr_metadata))
             finally:
@@ -85,15 +85,17 @@ class FileServicer:
         self, folder: ArrayFolder, request: file_service_pb2.LoadArrayRequest, call: ServerCall
     ) -> file_service_pb2.LoadArrayResponse:
         for attempt in range(_MAX_LOADS):
-            with folder.opened(call.principal_name, request.name) as fd:
-                file = self._host_resources.open_file(fd)
+            with folder.opened(call.principal_name, request.name) as (fd, path):
+                file = self._host_resources.open_file(fd, path)
             try:
                 source = _source(request.name, file)
                 resident, _ = await self._writer.put(call, request, source, lambda _: None)
                 break
-            except CallError as error:  # a Zarr array that was replaced while it was read
-                if error.reason is not Reason.FILE_NOT_FOUND or attempt == _MAX_LOADS - 1:
+            except CallError as error:
+                if not _was_replaced(folder, call, request.name, file, error):
                     raise
+                if attempt == _MAX_LOADS - 1:
+                    raise replaced() from error
             finally:
                 file.release()
         description = self._host_resources.array_table.describe(resident)
@@ -147,12 +149,6 @@ class FileServicer:
         Raises:
             CallError: FILES_UNAVAILABLE.
         """
-        if self._settings.hosts:
-            raise CallError(
-                Reason.FILES_UNAVAILABLE,
-                "the mesh of this server has several hosts, whose arrays it does not save in files; copy arrays by "
-                "client.get, and save them at the client",
-            )
         if self._folder is None:
             raise CallError(
                 Reason.FILES_UNAVAILABLE,
@@ -182,7 +178,7 @@ class _FileLayout:
         return 0 if self.zarr_metadata else len(self.header)
 
     def begin(self, fd: int) -> None:
-        """Writes the header to a new file, or the metadata to a new directory.
+        """Writes the header to a new file of the complete size, or the metadata to a new directory.
 
         Raises:
             CallError: FILE_LIMIT, FILES_UNAVAILABLE.
@@ -190,6 +186,7 @@ class _FileLayout:
         try:
             if not self.zarr_metadata:
                 os.pwrite(fd, self.header, 0)
+                os.ftruncate(fd, self.nbytes)  # no host takes what others write behind its part for the end
                 return
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(METADATA_NAME, flags, 0o600, dir_fd=fd), "wb") as file:
@@ -198,17 +195,29 @@ class _FileLayout:
             raise file_error(error) from error
 
 
-def _layout_of(name: str, resident: ResidentArray) -> _FileLayout:
+def _layout_of(name: str, resident: ResidentArray, *, has_hosts: bool) -> _FileLayout:
     """Returns what the file of an array has beside its values.
 
     Raises:
-        CallError: UNSUPPORTED_ELEMENT_TYPE.
+        CallError: UNSUPPORTED_ELEMENT_TYPE, INVALID_PARAMETER.
     """
     if is_zarr(name):
-        metadata = metadata_of(resident.type, resident.placement.block_shape)
+        metadata = metadata_of(resident.type, resident.placement.block_shape, divides_blocks=has_hosts)
         return _FileLayout(metadata.written_bytes, metadata.file, metadata.text)
     header = header_of(resident.type)
     return _FileLayout(len(header) + resident.type.nbytes, header)
+
+
+def _was_replaced(folder: ArrayFolder, call: ServerCall, name: str, file: OpenFile, error: CallError) -> bool:
+    """Returns whether a load failed since the file was replaced while it was read, or before a host opened it.
+
+    Raises:
+        CallError: FILE_NOT_FOUND: it was removed.
+    """
+    if is_unseen(error):
+        with folder.opened(call.principal_name, name) as (fd, _):
+            return os.fstat(fd).st_ino != file.status.st_ino
+    return error.reason is Reason.FILE_NOT_FOUND
 
 
 def _source(name: str, file: OpenFile) -> OperandSource:

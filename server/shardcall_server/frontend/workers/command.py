@@ -37,7 +37,7 @@ class Command:
         is_alone: whether no other command of a program is sent while it is pending.
         compiling: whether its compilation has begun.
         in_compiler_process: whether a compiler process compiles it.
-        reads_file: whether it waits for the file of an array.
+        reading: whether it waits for the file of an array, by index of the worker.
         answer: the merged answer of all workers.
         answers: the answers so far, by index of the worker.
         gathered_bytes: the number of gathered bytes of the results, by index of the worker.
@@ -56,7 +56,7 @@ class Command:
     is_alone: bool = False
     compiling: bool = False
     in_compiler_process: bool = False
-    reads_file: bool = False
+    reading: dict[int, bool] = field(default_factory=dict)
     answer: Promise[link_pb2.WorkerMessage] = field(default_factory=Promise)
     answers: dict[int, link_pb2.WorkerMessage] = field(default_factory=dict)
     gathered_bytes: dict[int, float] = field(default_factory=dict)
@@ -67,6 +67,11 @@ class Command:
     def is_known_answer(self) -> bool:
         """True if the command belongs to a known-answer test."""
         return self.name in {"compile_known_answer", "run_known_answer"}
+
+    @property
+    def reads_file(self) -> bool:
+        """True if it waits for the file of an array on a host."""
+        return any(list(self.reading.values()))  # a copy: each worker's thread sets its entry
 
     @property
     def doing(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command
+from shardcall_server.link.failures import decode_failure
 from shardcall_worker.v1 import link_pb2
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
@@ -140,17 +141,12 @@ def disagreement(reason: str, culprit: Command, failure: link_pb2.Failure | None
     """
     if failure is None:
         return StopRequest(reason, culprit, is_program_fault=True)
-    error = error_of(failure)
+    error = decode_failure(failure)
     return (
         StopRequest(reason, culprit)
         if error.reason is Reason.INTERNAL
         else StopRequest(reason, culprit, error, is_program_fault=True)
     )
-
-
-def error_of(failure: link_pb2.Failure) -> CallError:
-    """Returns the error of a call that a worker refused."""
-    return CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
 
 
 def _signal(number: int) -> str:

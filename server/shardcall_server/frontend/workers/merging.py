@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from shardcall.v1 import kernel_pb2
-from shardcall_core.call_error import OF_VALUES
+from shardcall_core.call_error import OF_VALUES, Reason
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_worker.v1 import link_pb2
 
@@ -17,7 +17,9 @@ _MAY_FAIL_ALONE = (
     {"failure", "array_put"},
     {"failure", "known_answer_compiled"},
 )
-_MAY_REFUSE_ALONE = {"failure", "executed"}  # a process without devices of a call's mesh sees no flags of its checks
+_MAY_REFUSE_ALONE = {"failure", "executed"}
+# A process without devices of a call's mesh sees no flags of its checks, and no process waits for another's disk.
+_REFUSED_ALONE = OF_VALUES | {Reason.FILE_LIMIT, Reason.FILES_UNAVAILABLE}
 
 
 class DisagreementError(Exception):
@@ -87,7 +89,7 @@ def merge(
 
 def _may_fail_alone(outcomes: set[str | None], failures: Sequence[link_pb2.Failure]) -> bool:
     if outcomes <= _MAY_REFUSE_ALONE:
-        return all(failure.reason in OF_VALUES for failure in failures)
+        return all(failure.reason in _REFUSED_ALONE for failure in failures)
     return any(outcomes <= alone for alone in _MAY_FAIL_ALONE)
 
 

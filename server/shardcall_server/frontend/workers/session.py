@@ -25,7 +25,6 @@ from shardcall_server.frontend.workers.exit_reason import (
     ExitReason,
     StopRequest,
     disagreement,
-    error_of,
     exit_reason_of,
     oom_kills,
 )
@@ -36,6 +35,7 @@ from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.startup_barrier import StartupBarrier
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.frontend.workers.worker_connection import WorkerConnection, terminate_workers
+from shardcall_server.link.failures import decode_failure
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
 
@@ -279,7 +279,7 @@ class MeshSession:
                     begun.in_compiler_process = message.compiling.in_compiler_process
             case "reading":
                 if (begun := self._pending_commands.find(message.call_id)) is not None:
-                    begun.reads_file = message.reading.has_begun
+                    begun.reading[connection.index] = message.reading.has_begun
             case "gathered":
                 self._pending_commands.gathered(message.call_id, connection.index, message.gathered.byte_count)
             case "failure" if not message.call_id:
@@ -307,7 +307,7 @@ class MeshSession:
         if answer.HasField("failure"):
             if quarantine.isolation.is_active:
                 quarantine.isolation.clear(command.key)
-            command.answer.set_exception(error_of(answer.failure))
+            command.answer.set_exception(decode_failure(answer.failure))
         else:
             if command.key:
                 quarantine.record_answer(command.key)

@@ -22,7 +22,10 @@ _BUSY_SHARE = 0.1  # of a CPU: a worker that computes may be late
 _IDLE_SPANS = 10  # time constant of the decay, in spans, while no time is counted
 _COLLECTIVE_COMMANDS = frozenset({"execute", "measure", "run_known_answer"})
 _INDEPENDENT_COMMANDS = frozenset(
-    {"prepare", "compile_known_answer", "start_profile", "stop_profile"}
+    {
+        *("prepare", "compile_known_answer", "start_profile", "stop_profile"),
+        *("save_array", "load_array", "write_arrays", "declare_arrays"),
+    }
 )  # no worker waits for another in these
 _ALL_GATHERED = 1 << 63
 
@@ -74,6 +77,9 @@ class StragglerDetector:
         self, commands: Iterable[Command], now: Command | None, passed_s: float
     ) -> StopRequest | None:
         """Checks for a command that some workers have not answered for too long after the others."""
+        if any(command.reads_file for command in commands):  # the disk of one holds up what comes behind
+            self._behind = None
+            return None
         behind, slow = next(((command, slow) for command in commands if (slow := self._slow(command))), (None, []))
         progress = tuple(self._progress_of(behind, connection) for connection in slow) if behind is not None else ()
         if behind is None or behind is not self._behind or progress != self._progress:

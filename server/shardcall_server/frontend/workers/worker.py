@@ -7,6 +7,7 @@ from typing import Protocol
 
 from shardcall.v1 import kernel_pb2
 from shardcall_server.frontend.memory.arena import MemoryFile
+from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.link.framing import Frame
@@ -47,6 +48,9 @@ class DataLink(WorkerLink, Protocol):
 
     def moved_for(self, call_id: int) -> int:
         """Returns the progress of the arrays of a pending command, a number that grows."""
+
+    def open_file(self, file: OpenFile) -> None:
+        """Has the worker's host open a file on disk, before the first command that names it."""
 
     def send_with_data(
         self,

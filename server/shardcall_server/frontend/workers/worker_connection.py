@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import Reason
 from shardcall_server.frontend.memory.arena import MemoryFile
+from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.frontend.workers.exit_reason import ExitCause, StopRequest
 from shardcall_server.frontend.workers.worker import Worker
@@ -75,19 +76,26 @@ class WorkerConnection:
             LinkClosedError: the worker is gone.
             LinkFullError: the worker does not read; the message was not sent.
         """
+        for file in memory:
+            self._attach(file)
         data_link = self.worker.data_link
         if data_link is not None and plan is not None and table is not None:
             data_link.send_with_data(message, plan, table, memory)
             return
-        for file in memory if data_link is None else ():
-            self._attach(file)
         self.worker.link.send(body, more=more)
 
     def _attach(self, file: MemoryFile) -> None:
-        if file.memory_id not in self._attached:
+        """Gives the worker a file that it has not: on another host its path, since descriptors stay on theirs."""
+        if file.memory_id in self._attached:
+            return
+        if (data_link := self.worker.data_link) is None:
             attach = link_pb2.AttachMemory(memory_id=file.memory_id, size_bytes=file.nbytes)
             self.worker.link.send(link_pb2.FrontEndMessage(attach_memory=attach).SerializeToString(), file.fd)
-            self._attached.add(file.memory_id)
+        elif isinstance(file, OpenFile):
+            data_link.open_file(file)
+        else:  # parts of it travel with the commands
+            return
+        self._attached.add(file.memory_id)
 
     def detach(self, memory_id: int) -> None:
         """Makes the worker unmap a memory file."""

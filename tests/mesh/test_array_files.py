@@ -1,0 +1,55 @@
+"""The worker's side of npy files: boxes of blocks, and their parts that are contiguous in a file."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from rows import rows
+
+from shardcall_server.mesh.array_files import boxes, run_offsets
+
+
+def blocks(*edges):
+    """The blocks between edges along every axis, in an order that is not theirs."""
+    axes = [list(itertools.pairwise(along)) for along in edges]
+    return list(itertools.product(*axes))[::-1]
+
+
+@rows(
+    ("separate", "shape", "expected"),
+    [
+        (blocks((0, 2, 4, 6, 8)), (7,), [((0, 7),)]),
+        (blocks((0, 2, 4), (0, 3, 6)), (4, 5), [((0, 4), (0, 5))]),
+        (blocks((0, 2, 4), (3, 6)), (4, 6), [((0, 4), (3, 6))]),
+        (blocks((0, 2), (0, 2)) + blocks((4, 6), (0, 2)), (8, 2), [((0, 2), (0, 2)), ((4, 6), (0, 2))]),
+        (blocks((0, 2), (0, 2)) + blocks((2, 4), (2, 4)), (4, 4), [((0, 2), (0, 2)), ((2, 4), (2, 4))]),
+        (blocks((8, 12, 16)), (7,), []),
+        (blocks((0, 1), (0, 0)), (1, 0), []),
+        ([()], (), [()]),
+        ([], (3,), []),
+    ],
+)
+def test_neighbors_are_joined_without_padding(separate, shape, expected):
+    assert boxes(separate, shape) == expected
+
+
+@rows(
+    ("bounds", "shape", "count"),
+    [
+        ((), (), 1),
+        (((0, 7),), (7,), 1),
+        (((2, 5),), (7,), 1),
+        (((2, 5), (0, 4)), (7, 4), 1),
+        (((2, 5), (1, 3)), (7, 4), 3),
+        (((0, 7), (1, 3), (0, 5)), (7, 4, 5), 7),
+        (((3, 5), (1, 3), (1, 2)), (7, 4, 5), 4),
+        (((3, 4), (2, 3), (1, 4)), (7, 4, 5), 1),
+    ],
+)
+def test_runs_are_the_elements_of_a_box_in_order(bounds, shape, count):
+    elements = np.arange(int(np.prod(shape))).reshape(shape)
+    inside = elements[(*(slice(low, high) for low, high in bounds), ...)].reshape(-1)
+    offsets = run_offsets(bounds, shape)
+    assert len(offsets) == count
+    np.testing.assert_array_equal((offsets[:, None] + np.arange(inside.size // count)).reshape(-1), inside)
