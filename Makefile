@@ -42,8 +42,7 @@ help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 demo: $(venv_server) ## start a private server of 8 devices, ask it the first question, compare with NumPy
-	@echo 'Running examples/demo.py'
-	@$(run) examples/demo.py $(ARGS)
+	@.venv/bin/shardcall demo $(ARGS)
 	@printf '\nNext: source .venv/bin/activate, and go on with docs/quickstart.md\n'
 
 cluster-demo: ## make one mesh of four containers, ask it the first question, kill one (needs Docker alone)

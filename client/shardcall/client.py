@@ -8,7 +8,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
@@ -22,7 +22,7 @@ from shardcall._src.calls.call_trace import CallTrace
 from shardcall._src.calls.result import Result
 from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_table import ArrayTable
-from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, settle_others
+from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, ServerIdentity, settle_others
 from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray
 from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.plan import Plan
@@ -107,7 +107,6 @@ class Client(KernelMethods[Result[Any]]):
         show_values: bool = False,
     ) -> None:
         self._shows_values = show_values
-        transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
         self._transport = transport
         self._info = info
         self._shared_memory = shared_memory
@@ -115,10 +114,9 @@ class Client(KernelMethods[Result[Any]]):
         self._call_stream = CallStream(transport, info.limits) if call_stream and served else None
         self._runner = CallRunner(transport, info.limits, shared_memory, self._call_stream)
         self._templates = Templates()
-        self._sender = CallSender(transport, info.limits, info.epoch, self._call_stream)
+        self._sender = CallSender(transport, info, self._call_stream)
         self._progress = ProgressReader(transport, self._sender.pending)
         self._progress.serve(transport.meters)
-        self._here = self._sender.here
         is_recording = fuse and not synchronous and self._call_stream is not None
         longest_s = info.limits.max_call_seconds
         self._submitter = Submitter(
@@ -132,6 +130,22 @@ class Client(KernelMethods[Result[Any]]):
         self._implicit_gets = ImplicitGets(implicit_get)
         self._kernels: frozenset[str] | None = None
         self._stop_server: weakref.finalize[..., Client] | None = None
+        transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
+        transport.use_descriptions(partial(_use, weakref.ref(self)))  # the transport may outlive the client
+
+    @property
+    def _here(self) -> ServerIdentity:
+        return self._sender.here
+
+    def _use(self, info: ServerInfo) -> None:
+        """Goes on at another server, by its description."""
+        self._info = info
+        self._transport.limit_calls(info.limits.max_concurrent_calls_per_connection)
+        self._sender.use(info)
+        self._submitter.use(info.limits.max_call_seconds)
+        for part in (self._runner, self._remote_arrays, self._call_stream):
+            if part is not None:
+                part.use(info.limits)
 
     @property
     def xp(self) -> Namespace:
@@ -1195,6 +1209,11 @@ class Client(KernelMethods[Result[Any]]):
 
     def _deadline(self, timeout: float | None) -> Deadline:
         return deadline_after(timeout, self._info.limits.max_call_seconds)
+
+
+def _use(reference: weakref.ref[Client], info: ServerInfo) -> None:
+    if (client := reference()) is not None:
+        client._use(info)
 
 
 def ask_server_info(transport: Transport, deadline: Deadline) -> ServerInfo:

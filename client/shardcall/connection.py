@@ -140,6 +140,8 @@ def connect(
     if info.limits.max_message_bytes > DEFAULT_MESSAGE_BYTES or len(targets) > 1:
         transport.close()
         longest = min(max(info.limits.max_message_bytes, DEFAULT_MESSAGE_BYTES), _LARGEST_MESSAGE_BYTES)
+        if len(targets) > 1:  # whose limits are not known yet
+            longest = _LARGEST_MESSAGE_BYTES
         transport, info = _ask(begin(longest, targets, current), targets[current], connect_timeout)
     is_local = shared_memory and len(targets) == 1
     shared = open_shared_memory(transport, info.limits, targets[0].where) if is_local else None

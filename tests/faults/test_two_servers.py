@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,9 +49,9 @@ class Caller(threading.Thread):
 class RestartableServer:
     """A server that comes back at its address."""
 
-    def __init__(self):
+    def __init__(self, *options):
         self._stack = ExitStack()
-        self._running = self._stack.enter_context(running_server(devices=1))
+        self._running = self._stack.enter_context(running_server(*options, devices=1))
         self.address = self._running.address
 
     def drain(self):
@@ -70,12 +71,13 @@ class RestartableServer:
 
 @pytest.fixture
 def servers():
-    both = [RestartableServer() for _ in range(2)]
+    both = [RestartableServer(), RestartableServer("--lease-s", "20", "--max-call-s", "30")]
     yield both
     for server in both:
         server.stop()
 
 
+@pytest.mark.long
 def test_a_rolling_drain_of_two_servers_fails_no_call(servers, figure):
     addresses, stopped = [server.address for server in servers], threading.Event()
     # Half of them have streams of calls, the others an RPC for each.
@@ -99,13 +101,33 @@ def test_a_rolling_drain_of_two_servers_fails_no_call(servers, figure):
     assert all(caller.counts[address] for caller in callers for address in addresses)
 
 
-def test_the_first_server_that_is_ready_is_used_and_arrays_of_a_server_stay_there(servers):
-    with sc.connect(["127.0.0.1:1", servers[1].address, servers[0].address]) as client:
-        assert client.address == servers[1].address
-        h = client.put(np.arange(4.0))
-        servers[1].drain()
-        assert client.diff([1, 4, 9]).array.tolist() == [3, 5]
-        assert client.address == servers[0].address
-        with pytest.raises(sc.ArrayLostError):
-            h.get()
-        assert client.put(np.arange(4.0)).get().tolist() == [0, 1, 2, 3]
+def test_after_a_drain_calls_arrays_and_limits_are_those_of_the_next_server(servers):
+    first, second = servers
+    addresses, stopped = [first.address, second.address], threading.Event()
+    callers = [Caller(addresses, stopped, call_stream=is_streaming) for is_streaming in (True, False)]
+    for caller in callers:
+        caller.start()
+    # No server is at the first of these; the first that is ready is used.
+    with sc.connect(["127.0.0.1:1", *addresses]) as client, sc.connect(second.address) as other:
+        assert client.address == first.address
+        before, h, dropped = client._info.limits, client.put(np.arange(4.0)), client.put(np.arange(4.0))
+        first.drain()
+        assert client.submit("diff", np.array([1.0, 4, 9])).get().tolist() == [3, 5]
+        assert client.address == second.address
+        described = client.server_info()
+        assert client._info.limits == described.limits != before
+        assert client._sender.lease._interval_s == described.limits.lease_seconds / 4 == 5
+        g = client.put(np.arange(4.0))
+        assert (g + 1).get().tolist() == [1, 2, 3, 4]
+        assert other.diff(g).array.tolist() == [1, 1, 1]
+        gone = rf"which is on the server at {first.address}, and this client has gone on to {second.address}; put it"
+        for use in (h.get, partial(client.diff, h), partial(client.submit, "diff", h), partial(np.add, h, 1)):
+            with pytest.raises(sc.ArrayLostError, match=gone) as caught:
+                use()
+            assert caught.value.reason == "ARRAY_LOST"
+        dropped.delete()
+        wait_for(lambda: all(caller.counts[second.address] for caller in callers))
+        stopped.set()
+        for caller in callers:
+            caller.join(60)
+        assert [failure for caller in callers for failure in caller.failures] == []

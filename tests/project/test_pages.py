@@ -34,7 +34,7 @@ from shardcall_server.settings import Settings
 # In the short form of the tests the largest arrays are smaller.
 SMALLER = ("(4096, 4096)", "(1024, 96)")
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-LONGEST_README = 700
+LONGEST_README = 500
 
 
 def of_language(language: str) -> list[Block]:

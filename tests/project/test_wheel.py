@@ -132,9 +132,15 @@ def test_the_links_of_the_built_readme_lead_into_the_repository_at_this_version(
     targets = re.findall(r"\]\(([^)\s]+)\)", metadata)
     assert [target for target in targets if not target.startswith("https://")] == []
     repository = tomllib.loads((root / "pyproject.toml").read_text())["project"]["urls"]["Repository"]
-    base = f"{repository}/blob/v{shardcall.__version__}/"
-    paths = [target.removeprefix(base).partition("#")[0] for target in targets if target.startswith(repository)]
-    assert len(paths) > 10
+    version = f"v{shardcall.__version__}"
+    pages = [
+        target.removeprefix(f"{repository}/blob/{version}/") for target in targets if target.startswith(repository)
+    ]
+    raw = f"https://raw.githubusercontent.com/shardcall/shardcall/{version}/"  # a page of the repository is no picture
+    pictures = [target.removeprefix(raw) for target in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", metadata)]
+    paths = [page.partition("#")[0] for page in pages] + pictures
+    assert len(pages) > 10
+    assert pictures == ["docs/images/demo.svg"]
     assert [path for path in paths if not (root / path).exists()] == []
 
 

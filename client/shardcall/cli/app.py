@@ -19,7 +19,7 @@ from shardcall_core.wire.variables import report_unknown
 
 _GROUPS = {
     "Ask a server": ("info", "kernels", "health", "status", "top", "doctor"),
-    "Compute": ("plan", "call", "bench", "trace"),
+    "Compute": ("demo", "plan", "call", "bench", "trace"),
     "Arrays that stay on the mesh": ("put", "get", "ls", "rm", "share", "unshare"),
     "Files of the server": ("save", "load", "files", "checkpoint"),
     "Serve": ("serve", "worker", "token", "certificates", "client-config", "config", "cache"),

@@ -29,14 +29,20 @@ class ServerIdentity:
     Attributes:
         address: the address, as the array's client wrote it.
         epoch: the epoch of its mesh when the client connected.
+        others: the addresses of the client's other servers.
     """
 
     address: str
     epoch: int
+    others: frozenset[str] = frozenset()
 
     def is_same(self, other: ServerIdentity) -> bool:
         """Returns True if both are one server, which may have several addresses, and whose mesh may restart."""
         return self.address == other.address or self.epoch == other.epoch
+
+    def is_left(self, here: ServerIdentity) -> bool:
+        """Returns True if a client that is at ``here`` now may have been at this one, and is no longer."""
+        return not self.is_same(here) and self.address in here.others
 
 
 class UnansweredCall(Protocol):
@@ -189,10 +195,18 @@ class ArrayVersion:
         """Checks that the array is on a client's server.
 
         Raises:
+            ArrayLostError: if it is on one that the client has left.
             InvalidOperandError: if it is on another.
         """
         there = self.server
         if not there.is_same(here):
+            if there.is_left(here):
+                raise lost_error(
+                    self.type,
+                    f"which is on the server at {there.address}, and this client has gone on to {here.address}; "
+                    "put it anew with Client.put, or open its name",
+                    field,
+                )
             raise InvalidOperandError(
                 f"{field} is on the server at {there.address}, and this client is connected to {here.address}; "
                 "use the client that the array came from, or give a copy of it: numpy.asarray(array)",

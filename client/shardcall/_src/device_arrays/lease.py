@@ -58,13 +58,17 @@ class Lease:
     """
 
     def __init__(self, seconds: float, renew: Renew, delete: Delete, collection_s: float = _COLLECTION_S) -> None:
-        self._interval_s = seconds / _RENEWALS
+        self.renew_within(seconds)
         self._collection_s = collection_s
         self._renew = renew
         self._delete = delete
         self._closed = False
         self.begin_anew()
         begin_anew_in_children(self)
+
+    def renew_within(self, seconds: float) -> None:
+        """Renews the lease by another duration from the next renewal on."""
+        self._interval_s = seconds / _RENEWALS
 
     def begin_anew(self) -> None:
         """Starts a new lease without arrays."""

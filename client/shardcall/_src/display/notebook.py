@@ -17,6 +17,7 @@ Row: TypeAlias = tuple[str, tuple[str, ...]]
 _FONT, _CHARACTER, _LINE, _MARGIN = 13, 8, 18, 12
 _WIDTH, _HEIGHT, _MIN_HEIGHT, _RANK_1_HEIGHT = 288, 208, 26, 44
 _MIN_TITLE = 60  # characters
+PANEL, LABEL = "shardcall-panel", "shardcall-label"
 _STYLE = (
     ".shardcall-panel{fill:var(--jp-layout-color1,#fff)}.shardcall-label{fill:var(--jp-content-font-color1,#222)}"
     "@media (prefers-color-scheme:dark){.shardcall-panel{fill:var(--jp-layout-color1,#1c1c1e)}"
@@ -47,7 +48,9 @@ def picture(title: str, grid: BlockGrid) -> Element:
     lines = textwrap.wrap(title, max(_MIN_TITLE, (left + box * len(columns)) // _CHARACTER))
     top = _MARGIN + _LINE * (len(lines) + 1) + _LINE // 3
     width = max(left + box * len(columns), _MARGIN + max(map(len, lines)) * _CHARACTER) + _MARGIN
-    svg = _canvas(title, grid, width, top + tall * len(rows) + _MARGIN)
+    svg = picture_canvas(title, width, top + tall * len(rows) + _MARGIN)
+    svg.insert(1, description := Element("desc"))
+    description.text = f"{len(grid.holders)} blocks, each with the devices that hold it"
     for i, line in enumerate(lines):
         _text(svg, line, _MARGIN, _MARGIN + _LINE * i + _LINE // 2, anchor="start")
     for column, label in enumerate(columns):
@@ -88,16 +91,16 @@ def table(title: str, rank: int, first: Sequence[Row], left_out: int, last: Sequ
     return page
 
 
-def _canvas(title: str, grid: BlockGrid, width: int, height: int) -> Element:
+def picture_canvas(title: str, width: int, height: int) -> Element:
+    """Returns an SVG of a size in pixels, whose panel fills it."""
     svg = Element("svg", xmlns="http://www.w3.org/2000/svg", role="img", width=str(width), height=str(height))
     svg.set("viewBox", f"0 0 {width} {height}")
     svg.set("style", "max-width:100%;height:auto")
     svg.set("font-family", "ui-monospace,Menlo,Consolas,monospace")
     svg.set("font-size", str(_FONT))
     SubElement(svg, "title").text = title
-    SubElement(svg, "desc").text = f"{len(grid.holders)} blocks, each with the devices that hold it"
     SubElement(svg, "style").text = _STYLE
-    SubElement(svg, "rect", {"class": "shardcall-panel", "width": "100%", "height": "100%", "rx": "6"})
+    SubElement(svg, "rect", {"class": PANEL, "width": "100%", "height": "100%", "rx": "6"})
     return svg
 
 
@@ -113,7 +116,7 @@ def _block(svg: Element, span: str, devices: tuple[int, ...], area: dict[str, in
 def _text(parent: Element, text: str, x: int, y: int, anchor: str = "middle") -> Element:
     element = SubElement(parent, "text", {"x": str(x), "y": str(y), "text-anchor": anchor, "dy": "0.35em"})
     if parent.tag == "svg":
-        element.set("class", "shardcall-label")
+        element.set("class", LABEL)
     element.text = text
     return element
 

@@ -21,7 +21,7 @@ from shardcall._src.transfer.upload import Value
 from shardcall.v1 import array_service_pb2
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ShardcallError
-from shardcall_core.types.server_info import Limits
+from shardcall_core.types.server_info import ServerInfo
 
 _DEFAULT_LEASE_S = 60.0
 _MAX_HANDLES = 1024
@@ -37,15 +37,14 @@ class CallSender:
 
     Args:
         transport: the connection to the server.
-        epoch: the epoch of its mesh.
+        info: its description.
         stream: the call stream of submitted calls; None if there is none.
     """
 
-    def __init__(self, transport: Transport, limits: Limits, epoch: int, stream: CallStream | None) -> None:
-        self.here = ServerIdentity(transport.address, epoch)
+    def __init__(self, transport: Transport, info: ServerInfo, stream: CallStream | None) -> None:
+        self._transport = transport
         self.pending = PendingCalls(transport.meters)
         self._stream = stream
-        self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
         # The lease's thread must not refer to the client, or it would never be collected.
         self.delete = partial(_delete, transport, stream, self.pending)
         """Deletes arrays by their handles; those that unanswered calls use, or make, in order with the calls.
@@ -53,7 +52,17 @@ class CallSender:
         Those with names are left out unless ``with_named`` is True: a dropped handle may have its name of the last
         checkpoint again.
         """
-        self.lease = Lease(limits.lease_seconds or _DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
+        self.lease = Lease(_DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
+        self.use(info)
+
+    def use(self, info: ServerInfo) -> None:
+        """Goes on at another server, by its description; results of calls without an answer will be there."""
+        servers, limits = self._transport.servers, info.limits
+        self.here = ServerIdentity(servers.address, info.epoch, servers.other_addresses)
+        self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
+        self.lease.renew_within(limits.lease_seconds or _DEFAULT_LEASE_S)
+        for version in self.pending.results():
+            version.server = self.here
 
     def can_submit(self, values: Sequence[Value], deadline: Deadline) -> bool:
         """Returns True if operands are small enough for the call stream, and the server does not refuse it."""
@@ -106,6 +115,8 @@ class CallSender:
         with contextlib.suppress(ShardcallError):  # the lease's thread tries again
             self.lease.delete_dropped(partial(_delete_on_stream, stream, self.pending))
         handles = [version.handle for version in results]
+        for version in results:
+            version.server = self.here
         used, depends_on, borrowed = list(handles), list[PendingCall](), list[ArrayVersion]()
         for operand in values:
             if not isinstance(operand, ArrayVersion):

@@ -293,6 +293,12 @@ class PendingCalls:
         self._failed: list[PendingCall] = []
         self.losses = 0
 
+    def results(self) -> list[Any]:
+        """Returns the results, which the caller has, of the calls without an answer."""
+        with self._lock:
+            unanswered = list(self._unanswered)
+        return [found for call in unanswered for result in call.results if (found := result()) is not None]
+
     def send(
         self,
         calls: Sequence[PendingCall],

@@ -38,17 +38,20 @@ _OF_THE_MOMENT = frozenset(("ARRAY_LOST", "OUT_OF_DEVICE_MEMORY", "OUT_OF_HOST_M
 class RecordedCallSender:
     """Sends the recorded calls of a client.
 
+    Attributes:
+        timeout_s: the timeout of the calls.
+
     Args:
         sender: sends the calls.
         memo: the messages of the client's calls.
-        timeout_s: the timeout of the calls.
+        timeout_s: as the attribute.
     """
 
     def __init__(self, sender: CallSender, memo: CallMemo[KernelCall], timeout_s: float) -> None:
         self.history = TraceBuffer()
         self._sender = sender
         self._memo = memo
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._programs = FusedPrograms()
 
     def send(self, recording: CallRecording, *, is_cut: bool) -> None:
@@ -67,7 +70,7 @@ class RecordedCallSender:
         try:
             recording.batch = RecordedBatch()
             if batch.kept and batch.location is not None:  # else nobody can see what they compute
-                self._send(batch, Deadline(self._timeout_s), is_cut=is_cut)
+                self._send(batch, Deadline(self.timeout_s), is_cut=is_cut)
         finally:
             if recording.batch is batch:  # this thread was interrupted
                 recording.batch = RecordedBatch()
@@ -171,7 +174,7 @@ class RecordedCallSender:
 
     def resend(self, batch: RecordedBatch) -> None:
         """Sends the calls of a program that failed, those whose results the caller has."""
-        deadline = Deadline(self._timeout_s)
+        deadline = Deadline(self.timeout_s)
         if not batch.kept or not self._sender.can_submit(batch.inputs, deadline):
             return
         needed = needed_nodes(batch.nodes, batch.kept)

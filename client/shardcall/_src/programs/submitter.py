@@ -85,6 +85,11 @@ class Submitter:
         begin_anew_in_children(self)
         finish_calls_before_forks(self)
 
+    def use(self, max_seconds: float) -> None:
+        """Keeps another longest timeout from now on, that of another server."""
+        self._max_seconds = max_seconds
+        self._timeout_s = self.sending.timeout_s = deadline_after(DEFAULT_TIMEOUT_S, max_seconds).timeout_s
+
     def begin_anew(self) -> None:
         """Resets the object in a forked child: recorded calls are its parent's."""
         for recording in tuple(getattr(self, "_recordings", ())):

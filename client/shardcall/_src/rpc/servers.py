@@ -54,6 +54,11 @@ class ServerList:
         index = self._attempt.index
         return self._current if index is None else index
 
+    @property
+    def other_addresses(self) -> frozenset[str]:
+        """The addresses of the servers that are not the current one."""
+        return frozenset(server.address for server in self._servers) - {self.address}
+
     @contextmanager
     def attempt(self, index: int | None = None) -> Iterator[int]:
         """Stays with one server during the body, on this thread, so that it alone is shown its token.

@@ -20,17 +20,20 @@ from shardcall._src.rpc.retries import NO_RETRIES, Attempt, Messages, Retries, i
 from shardcall._src.rpc.servers import ServerList
 from shardcall._src.rpc.stubs import Stubs
 from shardcall._src.rpc.threads import check_not_exiting, no_thread
-from shardcall.v1 import array_service_pb2, profile_service_pb2
+from shardcall.v1 import array_service_pb2, profile_service_pb2, server_info_service_pb2
+from shardcall_core.types import server_info
 from shardcall_core.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
+from shardcall_core.types.server_info import ServerInfo
 from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage
 from shardcall_core.wire.forks import Rpc, begin_anew_in_children
-from shardcall_core.wire.metadata import authorization, new_request_id, rpc_metadata
+from shardcall_core.wire.metadata import Metadata, authorization, new_request_id, rpc_metadata
 
 _Request = TypeVar("_Request", bound=Message)
 _Response = TypeVar("_Response", bound=Message)
 _Value = TypeVar("_Value")
 
 _TOKEN_TIMEOUT_S = 10.0
+_DESCRIPTION_TIMEOUT_S = 10.0
 
 
 class Transport:
@@ -51,10 +54,12 @@ class Transport:
         self.meters = meters
         self._stubs = Stubs(servers.open_channel())
         self._abandoned: list[Stubs] = []
-        self._lock = threading.Lock()  # held while another channel is opened
+        self._lock = threading.Lock()  # held while another channel is opened, or another server's description used
         self._is_abandoned = False  # the channel of `_stubs`
         self.retries = retries
         self._call_slots = CallSlots()
+        self._described = servers.current
+        self._use: Callable[[ServerInfo], object] | None = None
         self._closed = False
         begin_anew_in_children(self)
 
@@ -78,6 +83,24 @@ class Transport:
                     self._abandoned.append(self._stubs)  # closing it could wait for threads that there are not
                     self._stubs, self._is_abandoned = Stubs(self.servers.open_channel()), False
         return self._stubs
+
+    def use_descriptions(self, use: Callable[[ServerInfo], object]) -> None:
+        """Has a function called with the description of a server before the first other RPC that goes there.
+
+        Args:
+            use: called on the thread of that RPC; the server is the current one meanwhile.
+        """
+        self._use = use
+
+    def _describe(self, server: int, timeout_s: float, metadata: Metadata, interrupt: InterruptHandler) -> None:
+        """Asks a server, which the attempt of this thread is at, for its description, unless it is in use."""
+        if server == self._described or self._use is None:
+            return
+        request, method = server_info_service_pb2.GetServerInfoRequest(), self.stubs.server.GetServerInfo
+        answer = cancellation.call_unary(method, request, timeout_s, metadata, interrupt, self._beginning())
+        with self._lock:
+            self._use(server_info.from_proto(answer))
+            self._described = server
 
     def limit_calls(self, max_calls: int) -> None:
         """Limits the calls in flight; others wait in this process. 0 for no limit."""
@@ -174,6 +197,9 @@ class Transport:
             ValueError: after `close`.
         """
         shown = self.servers.token.show(_TOKEN_TIMEOUT_S)
+        metadata = rpc_metadata(_DESCRIPTION_TIMEOUT_S, new_request_id(), shown)
+        with InterruptHandler() as interrupt:
+            self._describe(self.servers.current, _DESCRIPTION_TIMEOUT_S, metadata, interrupt)
         with Rpc() as rpc, self._beginning():
             answers = self.stubs.call_stream(frames, metadata=authorization(shown))
             rpc.watch(answers)
@@ -236,6 +262,7 @@ class Transport:
                         server_timeout_s, timeout_s = deadline.rpc_timeout()
                         attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
                         with self._translated(deadline, kernel, request_id):
+                            self._describe(server, timeout_s, attempt.metadata, interrupt)
                             return send(attempt, interrupt)
                 except ShardcallError as error:
                     if self.renew_token(error, shown, deadline.remaining_s()):

@@ -44,7 +44,7 @@ class NamedArrays:
 
     def __init__(self, transport: Transport, sender: CallSender, passed: PassedArrays) -> None:
         self._transport = transport
-        self._here = sender.here
+        self._sender = sender
         self._lease = sender.lease
         self._passed = passed
         # Held from the check that a base has the values that it had to their replacement by those of its name.
@@ -74,7 +74,7 @@ class NamedArrays:
 
     def open(self, owner: Owner, name: str, deadline: Deadline) -> RemoteArray:
         """Returns the array that a name stands for."""
-        return described(owner, self._here, self._open(name, deadline))
+        return described(owner, self._sender.here, self._open(name, deadline))
 
     def _open(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription:
         request = array_service_pb2.OpenArrayRequest(name=name)
@@ -104,7 +104,7 @@ class NamedArrays:
         answer = self._open(base.name, deadline)
         if answer.handle == before.handle:
             return
-        version = described(before.owner, self._here, answer)._store.version
+        version = described(before.owner, self._sender.here, answer)._store.version
         if version.type != base.type:
             why = f"whose name {base.name!r} stands for {version.type} now; open it by Client.open"
             raise lost_error(base.type, why, "the array")

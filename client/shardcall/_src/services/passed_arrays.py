@@ -31,7 +31,7 @@ class PassedArrays:
     def __init__(self, sender: CallSender, submitter: Submitter) -> None:
         self.named: set[bytes] = set()
         self._submitter = submitter
-        self._here = sender.here
+        self._sender = sender
         self._lease = sender.lease
 
     def version_of(self, array: Handle) -> ArrayVersion | bytes:
@@ -49,8 +49,8 @@ class PassedArrays:
                 return handle
         version = here._version
         version.check_there("the array")
-        if version.server is not self._here:
-            version.check_server(self._here, "the array")
+        if version.server is not self._sender.here:
+            version.check_server(self._sender.here, "the array")
         if version.pending is not None:
             version.pending.begin()
         return version
@@ -74,7 +74,7 @@ class PassedArrays:
         self._submitter.flush()
         on_mesh = [(x, name) for x, name in zip(arrays, names, strict=True) if isinstance(x, ArrayVersion)]
         for version, name in on_mesh:
-            version.check_server(self._here, name)
+            version.check_server(self._sender.here, name)
             if version.pending is not None:
                 version.pending.begin()
             if settled_by is not None:

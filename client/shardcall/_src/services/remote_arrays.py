@@ -86,16 +86,19 @@ class RemoteArrays:
         submitter: Submitter,
     ) -> None:
         self._transport = transport
-        self._limits = limits
         self._shared_memory = shared_memory
         self._stream = stream
-        self._max_streamed_bytes = max_streamed_bytes(limits)
         self._sender = sender
         self._submitter = submitter
-        self._here = sender.here
         self._lease = sender.lease
         self.passed = PassedArrays(sender, submitter)
         self.names = NamedArrays(transport, sender, self.passed)
+        self.use(limits)
+
+    def use(self, limits: Limits) -> None:
+        """Keeps other limits from now on, those of another server."""
+        self._limits = limits
+        self._max_streamed_bytes = max_streamed_bytes(limits)
 
     @property
     def lease_id(self) -> bytes:
@@ -143,7 +146,7 @@ class RemoteArrays:
             answer = self.call_after_deleting(
                 lambda: with_shared_memory(self._shared_memory, [array], 0, deadline, put), deadline
             )
-            create = partial(described, owner, self._here, answer.array, committed=committed)
+            create = partial(described, owner, self._sender.here, answer.array, committed=committed)
             if keep_s:
                 request = array_service_pb2.RenewLeaseRequest(lease_id=header.lease_id, min_seconds=keep_s)
                 self._transport.unary(self._transport.stubs.arrays.RenewLease, request, deadline)
@@ -222,7 +225,7 @@ class RemoteArrays:
 
         with self.making():
             answer = self.call_after_deleting(load, deadline).array
-            return self._lease.hold(answer.handle, partial(described, owner, self._here, answer))
+            return self._lease.hold(answer.handle, partial(described, owner, self._sender.here, answer))
 
     def _stream_for(self, nbytes: int) -> CallStream | None:
         """Returns the call stream for bytes that it moves best, if the server does not refuse it."""
@@ -265,7 +268,7 @@ class RemoteArrays:
         with self.passed.using([target], ["the array"], deadline):
             request = array_service_pb2.DescribeArrayRequest(handle=handle_of(target))
             answer = self._transport.unary(self._transport.stubs.arrays.DescribeArray, request, deadline).array
-        describe = partial(described, owner, self._here, answer)
+        describe = partial(described, owner, self._sender.here, answer)
         held = self._lease.hold_listed(answer.handle, describe) if self._lease.holds(answer.handle) else None
         return describe() if held is None else held
 
@@ -275,7 +278,7 @@ class RemoteArrays:
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
         rows = []
         for item in answer.arrays:
-            describe = partial(described, owner, self._here, item)
+            describe = partial(described, owner, self._sender.here, item)
             is_named = item.name or item.handle in self.passed.named
             array = describe() if is_named else self._lease.hold_listed(item.handle, describe)
             if array is not None:
@@ -286,7 +289,9 @@ class RemoteArrays:
         """Returns all arrays of the caller's principal, oldest first; this client need not keep them."""
         request = array_service_pb2.ListArraysRequest()
         answer = self._transport.unary(self._transport.stubs.arrays.ListArrays, request, deadline)
-        return ArrayTable([described(owner, self._here, item) for item in answer.arrays], map(listed, answer.arrays))
+        return ArrayTable(
+            [described(owner, self._sender.here, item) for item in answer.arrays], map(listed, answer.arrays)
+        )
 
     def delete(self, arrays: Sequence[Handle], deadline: Deadline) -> int:
         """Deletes arrays, except those deleted before, shared or another principal's; returns how many there were."""
@@ -304,6 +309,10 @@ class RemoteArrays:
         """Makes an object a lost one if others have its values; returns what is to be deleted on the mesh, or none."""
         array = array.padded if isinstance(array, BucketedArray) else array
         here = find_remote_array(array)
+        if here is not None and here._version.server.is_left(self._sender.here):
+            self._lease.release([here._version.handle])
+            here._version.lost = _DELETED
+            return []
         if here is not None and here._store.name and not here._steps:
             return self.names.give_up(here)
         if here is not None and (here.lost or give_up_shared(here, _DELETED)):
@@ -377,7 +386,7 @@ class RemoteArrays:
     ) -> RemoteArray:
         placed = placement_of(index, answer)
         return RemoteArray(
-            ArrayVersion(owner, self._here, result.handle, placed.placement.type, placed, committed=committed)
+            ArrayVersion(owner, self._sender.here, result.handle, placed.placement.type, placed, committed=committed)
         )
 
 

@@ -72,7 +72,10 @@ class TracingClient(Protocol):
     """A client whose calls are traced."""
 
     _templates: Templates
-    _here: ServerIdentity
+
+    @property
+    def _here(self) -> ServerIdentity:
+        """The server."""
 
     @property
     def xp(self) -> Any:

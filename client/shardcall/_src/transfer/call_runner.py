@@ -49,9 +49,13 @@ class CallRunner:
         call_stream: CallStream | None = None,
     ) -> None:
         self._transport = transport
-        self._limits = limits
         self._shared_memory = shared_memory
         self._call_stream = call_stream
+        self.use(limits)
+
+    def use(self, limits: Limits) -> None:
+        """Keeps other limits from now on, those of another server."""
+        self._limits = limits
         self._max_streamed_bytes = max_streamed_bytes(limits)
         self._sizes = ResultSizes(max(limits.min_segment_bytes, 1))
 

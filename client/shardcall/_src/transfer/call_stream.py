@@ -55,15 +55,19 @@ class CallStream:
 
     def __init__(self, transport: Transport, limits: Limits) -> None:
         self._transport = transport
-        self._max_calls = limits.max_streamed_calls
-        self._max_bytes = limits.max_streamed_bytes
+        self.use(limits)
         self.meters = transport.meters
-        self._max_slots = limits.max_prepared_calls
         self._inherited: list[object] = []
         self._closing = threading.Event()  # set by `close`
         self.begin_anew()
         begin_anew_in_children(self)
         end_rpcs_at_forks(self)
+
+    def use(self, limits: Limits) -> None:
+        """Keeps other limits from now on, those of another server; one without streams refuses the next RPC itself."""
+        self._max_calls = limits.max_streamed_calls or 1
+        self._max_bytes = limits.max_streamed_bytes
+        self._max_slots = limits.max_prepared_calls or 1
 
     def begin_anew(self) -> None:
         """Resets the stream in a forked child, without the calls of its parent."""
