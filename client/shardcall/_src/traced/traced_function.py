@@ -268,14 +268,14 @@ class TracedFunction:
         """Returns the request to publish the program for arguments, without its name."""
         leaves, objects, structure = self._leaves(abstract, {})
         program, operands, _trace = self._program(leaves, objects, structure)
-        order = [*self._signature.parameters]
+        position = {name: i for i, name in enumerate(self._signature.parameters)}
         names = dict(enumerate(paths(structure)))
         owners = [
-            key for key, child in zip(structure.keys, structure.children, strict=True) for _ in range(child.leaf_count)
+            position[str(key)]
+            for key, child in zip(structure.keys, structure.children, strict=True)
+            for _ in range(child.leaf_count)
         ]
-        inputs = sorted(
-            (i for i, leaf in enumerate(objects) if isinstance(leaf, Array)), key=lambda i: order.index(owners[i])
-        )
+        inputs = sorted((i for i, leaf in enumerate(objects) if isinstance(leaf, Array)), key=owners.__getitem__)
         return model_request(program, operands, objects, {i: names[i] for i in inputs}, self._out_specs)
 
     def traced_function(self) -> Callable[..., Any]:
