@@ -2,9 +2,9 @@
 
     python benchmarks/inference.py [--rounds N] [--calls N]
 
-`diff` of 8 x 8 float32 along axis 0, one caller, in interleaved rounds. The floor is ServerLive, a request that computes
-nothing. *Server* is the time that the server says each call took, *front end* the processor's time of its process for
-a call, and *caller* the round trip; figures are medians. The claim at the end is judged and gates nothing.
+`diff` of 8 x 8 float32 along axis 0, one caller, in interleaved rounds. The floor is ServerLive, a request that
+computes nothing. *Server* is the time that the server says each call took, *front end* the time of the processor that
+its process takes for a call, and *caller* the round trip; figures are medians. The claim at the end gates nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from shardcall_inference.v1 import inference_service_pb2
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 Call = Callable[[], float]
+Metadata = tuple[tuple[str, str | bytes], ...]
 
 
-def execute(channel: grpc.Channel, metadata: list[tuple[str, str]]) -> Call:
+def execute(channel: grpc.Channel, metadata: Metadata) -> Call:
     """Returns Execute, which returns the server's seconds."""
     method = channel.unary_unary(
         "/shardcall.v1.KernelService/Execute",
@@ -48,7 +49,7 @@ def execute(channel: grpc.Channel, metadata: list[tuple[str, str]]) -> Call:
     return lambda: method(request, metadata=metadata).timing.total_seconds
 
 
-def infer(channel: grpc.Channel, metadata: list[tuple[str, str]]) -> Call:
+def infer(channel: grpc.Channel, metadata: Metadata) -> Call:
     """Returns ModelInfer, which returns the server's seconds."""
     method = channel.unary_unary(
         "/inference.GRPCInferenceService/ModelInfer",
@@ -64,12 +65,17 @@ def infer(channel: grpc.Channel, metadata: list[tuple[str, str]]) -> Call:
     return lambda: method(request, metadata=metadata).parameters["shardcall_seconds"].double_param
 
 
-def live(channel: grpc.Channel, metadata: list[tuple[str, str]]) -> Call:
+def live(channel: grpc.Channel, metadata: Metadata) -> Call:
     """Returns ServerLive."""
-    method = channel.unary_unary("/inference.GRPCInferenceService/ServerLive", None, None)
+    method = channel.unary_unary(
+        "/inference.GRPCInferenceService/ServerLive",
+        inference_service_pb2.ServerLiveRequest.SerializeToString,
+        inference_service_pb2.ServerLiveResponse.FromString,
+    )
+    request = inference_service_pb2.ServerLiveRequest()
 
     def ask() -> float:
-        method(b"", metadata=metadata)
+        method(request, metadata=metadata)
         return 0.0
 
     return ask
@@ -85,7 +91,7 @@ def main() -> None:
         os.environ[token_file.FILE_VARIABLE] = f"{folder}/token"
         with server(Path(folder), tuned=True) as running, grpc.insecure_channel(running.address) as channel:
             token = token_file.user_entry(token_file.read(f"{folder}/token")).token
-            metadata = [("authorization", f"Bearer {token}")]
+            metadata: Metadata = (("authorization", f"Bearer {token}"),)
             calls = {"floor: ServerLive": live, "peer: Execute": execute, "ModelInfer": infer}
             rows = {name: make(channel, metadata) for name, make in calls.items()}
             samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in rows}
