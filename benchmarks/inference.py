@@ -105,22 +105,22 @@ def main() -> None:
     }
     peer = medians["peer: Execute"]
     shown = [["row", "server µs", "front end µs", "caller µs", "server ÷ Execute", "front end ÷ Execute"]]
-    for name, (own, processor, caller) in medians.items():
-        microseconds = [f"{1e6 * value:.0f}" for value in (own, processor, caller)]
-        shown.append([name, *microseconds, f"{own / peer[0]:.2f}", f"{processor / peer[1]:.2f}"])
-    own_ratio = medians["ModelInfer"][0] / peer[0]
-    claims = [ratio_claim("The server's own time of 8 x 8 by ModelInfer ÷ Execute", 1.1, own_ratio)]
+    for name, (seconds, processor, caller) in medians.items():
+        microseconds = [f"{1e6 * value:.0f}" for value in (seconds, processor, caller)]
+        shown.append([name, *microseconds, f"{seconds / peer[0]:.2f}", f"{processor / peer[1]:.2f}"])
+    ratio = medians["ModelInfer"][0] / peer[0]
+    claims = [ratio_claim("The server's own time of 8 x 8 by ModelInfer ÷ Execute", 1.1, ratio)]
     sys.stdout.write("\n".join([*table(shown), "", *claim_table(claims), ""]))
 
 
 def _measured(ask: Call, calls: int, pid: int) -> tuple[float, float, float]:
     """Returns medians of the server's time and the round trip, and the processor's time of the front end for a call."""
-    own, caller, before = [], [], process_seconds(pid)
+    seconds, caller, before = [], [], process_seconds(pid)
     for _ in range(calls):
         began = time.perf_counter()
-        own.append(ask())
+        seconds.append(ask())
         caller.append(time.perf_counter() - began)
-    return statistics.median(own), (process_seconds(pid) - before) / calls, statistics.median(caller)
+    return statistics.median(seconds), (process_seconds(pid) - before) / calls, statistics.median(caller)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
-from shardcall._src.services.models import ModelTable, PublishedModel, PublishedModels
+from shardcall._src.services.models import PublishedModel, PublishedModels, PublishedModelTable
 from shardcall._src.services.named_arrays import checked_name, checked_principal
 from shardcall._src.services.passed_arrays import Handle
 from shardcall._src.services.profile import Profile
@@ -466,7 +466,7 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._models.unpublish(checked_name(name), self._deadline(timeout))
 
-    def models(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> ModelTable:
+    def models(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> PublishedModelTable:
         """Returns the published models of this principal, and those that others share; ``print`` shows them.
 
         Args:

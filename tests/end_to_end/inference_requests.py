@@ -60,13 +60,13 @@ def tensor(name: str, array: np.ndarray, **fields: Any) -> pb.ModelInferRequest.
     return pb.ModelInferRequest.InferInputTensor(name=name, datatype=NAMES[array.dtype], shape=array.shape, **fields)
 
 
-def infer(model: str, arrays: dict[str, np.ndarray], given: dict[str, Any] | None = None, **fields: Any) -> Any:
+def infer(model: str, arrays: dict[str, np.ndarray], settings: dict[str, Any] | None = None, **fields: Any) -> Any:
     """Returns a request with raw inputs."""
     return pb.ModelInferRequest(
         model_name=model,
         inputs=fields.pop("inputs", [tensor(name, array) for name, array in arrays.items()]),
         raw_input_contents=[array.tobytes() for array in arrays.values()],
-        parameters=parameters(given or {}),
+        parameters=parameters(settings or {}),
         **fields,
     )
 

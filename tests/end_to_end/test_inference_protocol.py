@@ -155,8 +155,8 @@ def test_typed_contents_are_the_same_as_raw_ones(stub, field, datatype):
 
 
 def test_outputs_are_those_that_the_caller_names(stub, model):
-    wanted = [pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in ("result1",)]
-    response = stub.ModelInfer(infer(model, {"x": X, "scale": np.float32([1])}, outputs=wanted))
+    outputs = [pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in ("result1",)]
+    response = stub.ModelInfer(infer(model, {"x": X, "scale": np.float32([1])}, outputs=outputs))
     assert list(arrays_of(response)) == ["result1"]
 
 

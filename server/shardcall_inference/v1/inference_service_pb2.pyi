@@ -648,13 +648,13 @@ class InferParameter(_message.Message):
         double_param: _builtins.float = ...,
         uint64_param: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "double_param", b"double_param", "int64_param", b"int64_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param", "uint64_param", b"uint64_param"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "double_param", b"double_param", "int64_param", b"int64_param", "string_param", b"string_param", "uint64_param", b"uint64_param", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "double_param", b"double_param", "int64_param", b"int64_param", "parameter_choice", b"parameter_choice", "string_param", b"string_param", "uint64_param", b"uint64_param"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_param", b"bool_param", "double_param", b"double_param", "int64_param", b"int64_param", "string_param", b"string_param", "uint64_param", b"uint64_param", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_parameter_choice: _TypeAlias = _typing.Literal["bool_param", "int64_param", "string_param", "double_param", "uint64_param"]  # noqa: Y015
-    _WhichOneofArgType_parameter_choice: _TypeAlias = _typing.Literal["parameter_choice", b"parameter_choice"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType_parameter_choice) -> _WhichOneofReturnType_parameter_choice | None: ...
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["bool_param", "int64_param", "string_param", "double_param", "uint64_param"]  # noqa: Y015
+    _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
 
 Global___InferParameter: _TypeAlias = InferParameter  # noqa: Y015
 

@@ -42,7 +42,7 @@ class PublishedModel:
         return self.name, str(self.version), inputs, outputs, "yes" if self.shared else "no"
 
 
-class ModelTable(list[PublishedModel]):
+class PublishedModelTable(list[PublishedModel]):
     """Published programs, by name; ``print`` shows them."""
 
     def __str__(self) -> str:
@@ -70,11 +70,11 @@ class PublishedModels:
         request = model_service_pb2.UnpublishModelRequest(name=name)
         return self._transport.unary(self._transport.stubs.models.UnpublishModel, request, deadline).existed
 
-    def all(self, deadline: Deadline) -> ModelTable:
+    def all(self, deadline: Deadline) -> PublishedModelTable:
         """Returns the models that this principal may run."""
         request = model_service_pb2.ListModelsRequest()
         answer = self._transport.unary(self._transport.stubs.models.ListModels, request, deadline)
-        return ModelTable(map(_model, answer.models))
+        return PublishedModelTable(map(_model, answer.models))
 
 
 def _model(message: model_service_pb2.ModelDescription) -> PublishedModel:

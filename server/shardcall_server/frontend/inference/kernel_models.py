@@ -64,11 +64,11 @@ def _template(kernel: str, parameters: tuple[tuple[str, bytes], ...]) -> CallTem
 
 def _value(name: str, message: inference_service_pb2.InferParameter) -> Any:
     """Returns a parameter; integers in brackets, as JSON, are a list, and null is None."""
-    choice = message.WhichOneof("parameter_choice")
-    if choice is None:
+    field_name = message.WhichOneof("value")
+    if field_name is None:
         raise malformed(f"parameters[{name}]", f"parameter {shorten(name)!r} has no value; set one")
-    value = getattr(message, choice)
-    if choice != "string_param" or not (value == "null" or value.startswith("[")):
+    value = getattr(message, field_name)
+    if field_name != "string_param" or not (value == "null" or value.startswith("[")):
         return value
     try:
         return json.loads(value)

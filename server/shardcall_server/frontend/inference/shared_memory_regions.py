@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shardcall_core.access.addresses import is_loopback
 from shardcall_core.call_error import CallError, Reason, shorten
@@ -20,7 +20,7 @@ _MAX_NAME = 256
 
 
 @dataclass(frozen=True)
-class Region:
+class RegisteredRegion:
     """A registered part of a file.
 
     Reads and writes are copies: to map the file would let its owner end the server, by making it shorter.
@@ -99,9 +99,9 @@ class SharedMemoryRegions:
     def __init__(self, *, enabled: bool) -> None:
         self.enabled = enabled
         self._lock = lock("the lock of regions")  # guards the regions; nothing is read under it
-        self._regions: dict[tuple[str, str], Region] = {}
+        self._regions: dict[tuple[str, str], RegisteredRegion] = {}
 
-    def register(self, owner: str, connection: str, region: Region) -> None:
+    def register(self, owner: str, connection: str, region: RegisteredRegion) -> None:
         """Opens a region.
 
         Args:
@@ -129,7 +129,9 @@ class SharedMemoryRegions:
                     metadata={"limit": "regions", "allowed": str(MAX_REGIONS)},
                 )
             file = _open(match["name"], region)
-            self._regions[owner, region.name] = Region(region.name, region.key, region.offset, region.nbytes, file)
+            self._regions[owner, region.name] = RegisteredRegion(
+                region.name, region.key, region.offset, region.nbytes, file
+            )
 
     def unregister(self, owner: str, name: str) -> None:
         """Closes a region of a principal, or all of them for an empty name."""
@@ -137,7 +139,7 @@ class SharedMemoryRegions:
             for key in [key for key in self._regions if key[0] == owner and (not name or key[1] == name)]:
                 os.close(self._regions.pop(key).file)
 
-    def of_owner(self, owner: str, name: str) -> list[Region]:
+    def of_owner(self, owner: str, name: str) -> list[RegisteredRegion]:
         """Returns the regions of a principal, or one of them.
 
         Raises:
@@ -149,7 +151,7 @@ class SharedMemoryRegions:
             return [region for (principal, _), region in self._regions.items() if principal == owner]
 
     def read(self, owner: str, name: str, offset: int, nbytes: int, field: str) -> bytes:
-        """Returns bytes of a region; arguments and errors as of `Region.read`."""
+        """Returns bytes of a region; arguments and errors as of `RegisteredRegion.read`."""
         file = self._opened(owner, name, field)
         try:
             return file.read(offset, nbytes, field)
@@ -157,7 +159,7 @@ class SharedMemoryRegions:
             os.close(file.file)
 
     def write(self, owner: str, name: str, offset: int, data: bytes, field: str) -> None:
-        """Writes bytes to a region; arguments and errors as of `Region.write`."""
+        """Writes bytes to a region; arguments and errors as of `RegisteredRegion.write`."""
         file = self._opened(owner, name, field)
         try:
             file.write(offset, data, field)
@@ -187,18 +189,18 @@ class SharedMemoryRegions:
                 Reason.NOT_SUPPORTED, "shared memory is for clients on the server's host; send tensors in messages"
             )
 
-    def _find(self, owner: str, name: str, field: str) -> Region:
+    def _find(self, owner: str, name: str, field: str) -> RegisteredRegion:
         with self._lock:
             region = self._regions.get((owner, name))
         if region is None:
             raise _invalid(field, name, "no region of this principal has this name; register it first")
         return region
 
-    def _opened(self, owner: str, name: str, field: str) -> Region:
+    def _opened(self, owner: str, name: str, field: str) -> RegisteredRegion:
         """Returns a region with a descriptor of its own, which the caller closes."""
         with self._lock:
             if (region := self._regions.get((owner, name))) is not None:
-                return Region(region.name, region.key, region.offset, region.nbytes, os.dup(region.file))
+                return replace(region, file=os.dup(region.file))
         raise _invalid(field, name, "no region of this principal has this name; register it first")
 
 
@@ -208,7 +210,7 @@ def _is_here(connection: str) -> bool:
     return family == "unix" or (family in ("ipv4", "ipv6") and is_loopback(address.rpartition(":")[0].strip("[]")))
 
 
-def _open(name: str, region: Region) -> int:
+def _open(name: str, region: RegisteredRegion) -> int:
     """Returns the descriptor of the file of a region.
 
     Raises:

@@ -165,7 +165,7 @@ def region_part(parameters: Parameters, field: str) -> RegionPart | None:
             )
     if _REGION not in parameters:
         return None
-    if parameters[_REGION].WhichOneof("parameter_choice") != "string_param":
+    if parameters[_REGION].WhichOneof("value") != "string_param":
         raise malformed(f"{field}.parameters[{_REGION}]", f"{_REGION} is no string; send string_param")
     offset, nbytes = (integer(parameters, name, field) for name in (_OFFSET, _SIZE))
     return RegionPart(parameters[_REGION].string_param, offset, nbytes)
@@ -180,8 +180,8 @@ def integer(parameters: Parameters, name: str, field: str) -> int:
     if name not in parameters:
         return 0
     value = parameters[name]
-    choice = value.WhichOneof("parameter_choice")
-    number = getattr(value, choice) if choice in ("int64_param", "uint64_param") else -1
+    field_name = value.WhichOneof("value")
+    number = getattr(value, field_name) if field_name in ("int64_param", "uint64_param") else -1
     if number < 0:
         label = f"{field}.parameters[{name}]" if field else f"parameters[{name}]"
         raise CallError(Reason.INVALID_PARAMETER, f"{label} is no integer of 0 or more; send int64_param", field=label)

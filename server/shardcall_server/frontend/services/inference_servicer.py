@@ -17,7 +17,7 @@ from shardcall_server.frontend.access.policy import INFERENCE_SERVICE
 from shardcall_server.frontend.inference.datatypes import datatype_of, shape_of
 from shardcall_server.frontend.inference.model_runner import ModelRunner, version_of
 from shardcall_server.frontend.inference.model_table import Model, Tensor
-from shardcall_server.frontend.inference.shared_memory_regions import Region, SharedMemoryRegions
+from shardcall_server.frontend.inference.shared_memory_regions import RegisteredRegion, SharedMemoryRegions
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.call_outcomes import failed_call
@@ -181,7 +181,7 @@ class InferenceServicer:
         self, request: inference_service_pb2.SystemSharedMemoryRegisterRequest, call: ServerCall
     ) -> inference_service_pb2.SystemSharedMemoryRegisterResponse:
         """Registers a region."""
-        region = Region(request.name, request.key, request.offset, request.byte_size, -1)
+        region = RegisteredRegion(request.name, request.key, request.offset, request.byte_size, -1)
         self._regions.register(call.principal_name, call.connection, region)
         return inference_service_pb2.SystemSharedMemoryRegisterResponse()
 
