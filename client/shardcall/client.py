@@ -36,6 +36,7 @@ from shardcall._src.programs.templates import Templates
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_after
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
+from shardcall._src.services.models import PublishedModel, PublishedModels, PublishedModelTable
 from shardcall._src.services.named_arrays import checked_name, checked_principal
 from shardcall._src.services.passed_arrays import Handle
 from shardcall._src.services.profile import Profile
@@ -123,6 +124,7 @@ class Client(KernelMethods[Result[Any]]):
             self._sender, self._templates, longest_s, is_recording=is_recording, is_synchronous=synchronous
         )
         self._saved_files = SavedFiles(transport)
+        self._models = PublishedModels(transport)
         self._remote_arrays = RemoteArrays(
             transport, info.limits, shared_memory, self._call_stream, self._sender, self._submitter
         )
@@ -420,6 +422,81 @@ class Client(KernelMethods[Result[Any]]):
         return TracedFunction(
             self, self._tracer.active, function, static=static, donate=donate, exact=exact, out_specs=out_specs
         )
+
+    def publish(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        /,
+        *abstract: Any,
+        shared: bool = False,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
+    ) -> PublishedModel:
+        """Publishes a function as a model, which clients of the Open Inference Protocol run (docs/inference.md).
+
+        The function is traced as by `jit` and compiled on the server. The model stays without this client, and until
+        the server ends. Another one of its name is replaced.
+
+        Args:
+            function: the function, or what `jit` made of one.
+            name: 1 to 64 ASCII letters, digits, ``.``, ``_`` and ``-``; not that of a kernel.
+            abstract: the arguments. Each `shardcall.Array` in them is an input of the model. Other values are a part of
+                it, as are arrays of this process that the function refers to, at most 1 MiB together. Arrays on the
+                mesh need a name, by which each request looks them up.
+            shared: whether other principals may run it, as ``principal/name``.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            TracingError: for a function that cannot be traced, or that writes to an array of its caller.
+            ShardcallError: of the class that fits.
+
+        Example:
+            >>> model = client.publish(lambda x: 2 * x, "double", sc.Array((4,), "float32"))
+            >>> model.inputs, model.outputs
+            ({'x': Array((4,), 'float32')}, {'result0': Array((4,), 'float32')})
+            >>> client.unpublish("double")
+            True
+        """
+        name, deadline = checked_name(name), self._deadline(timeout)
+        traced = function if isinstance(function, TracedFunction) else self.jit(function)
+        request = traced._model(abstract)
+        request.name, request.shared = name, bool(shared)
+        with self._remote_arrays.passed.using([], []):  # after the recorded calls
+            return self._models.publish(request, deadline)
+
+    def unpublish(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> bool:
+        """Removes a published model of this principal; returns whether there was one. Its running requests finish.
+
+        Args:
+            name: the name.
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ShardcallError: of the class that fits.
+
+        Example:
+            >>> client.unpublish("no-model")
+            False
+        """
+        return self._models.unpublish(checked_name(name), self._deadline(timeout))
+
+    def models(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> PublishedModelTable:
+        """Returns the published models of this principal, and those that others share; ``print`` shows them.
+
+        Args:
+            timeout: seconds; None for the server's maximum.
+
+        Raises:
+            ShardcallError: of the class that fits.
+
+        Example:
+            >>> model = client.publish(lambda x: x + 1, "increment", sc.Array((2,), "int64"))
+            >>> "increment" in [model.name for model in client.models()]
+            True
+            >>> client.unpublish("increment")
+            True
+        """
+        return self._models.all(self._deadline(timeout))
 
     def value_and_grad(
         self, function: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False

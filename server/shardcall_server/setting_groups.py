@@ -190,6 +190,11 @@ class MemorySettings(BaseModel):
         description="Maximum bytes of the arrays of all calls and segments of one client, identified by its token.",
     )
     segments: bool = Field(True, description="Share memory with clients of this user on this host.")
+    shared_memory_regions: bool = Field(
+        False,
+        description="Let clients of the Open Inference Protocol on this host register any file of this user in "
+        "/dev/shm; see docs/inference.md.",
+    )
     max_segment_bytes: int = Field(
         default_factory=lambda: memory_bytes() // 4,
         ge=2 * _MIB,

@@ -18,6 +18,7 @@ from shardcall.v1 import (
     array_service_pb2,
     file_service_pb2,
     kernel_service_pb2,
+    model_service_pb2,
     profile_service_pb2,
     segment_service_pb2,
     server_info_service_pb2,
@@ -53,6 +54,9 @@ METHODS = {
     "SaveCheckpoint": "save_checkpoint",
     "RenewLease": "put",  # and whatever makes arrays that stay: the client renews their lease itself
     "OpenSegment": "empty",
+    "PublishModel": "publish",
+    "UnpublishModel": "unpublish",
+    "ListModels": "models",
     "StartProfile": "profile",
     "StopProfile": "profile",
 }
@@ -63,6 +67,7 @@ def test_every_rpc_of_the_contract_has_a_method():
         array_service_pb2,
         file_service_pb2,
         kernel_service_pb2,
+        model_service_pb2,
         profile_service_pb2,
         segment_service_pb2,
         server_info_service_pb2,

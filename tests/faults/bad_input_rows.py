@@ -15,6 +15,7 @@ from shardcall.v1 import (
     file_service_pb2,
     kernel_pb2,
     kernel_service_pb2,
+    model_service_pb2,
     profile_service_pb2,
     program_pb2,
     segment_service_pb2,
@@ -38,8 +39,10 @@ METHODS = {
     method.name: (f"/{service.full_name}/{method.name}", method)
     for file in (
         kernel_service_pb2,
+        model_service_pb2,
         array_service_pb2,
         file_service_pb2,
+        model_service_pb2,
         segment_service_pb2,
         server_info_service_pb2,
         profile_service_pb2,

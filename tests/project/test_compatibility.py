@@ -33,7 +33,7 @@ def reported(root: Path, buf: Path, tmp_path: Path) -> Reported:
 
     def compare(changes: Sequence[tuple[str, str, str]]) -> set[tuple[str, str]]:
         altered = tmp_path / "protos"
-        for name in ("shardcall", "shardcall_worker"):
+        for name in ("shardcall", "shardcall_inference", "shardcall_worker"):
             shutil.copytree(root / "protos" / name, altered / name)
         shutil.copy(root / "protos/buf.yaml", altered)
         for file, old, new in changes:

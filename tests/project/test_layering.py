@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {
     "shardcall": "client",
     "shardcall_core": "client",
+    "shardcall_inference": "server",
     "shardcall_server": "server",
     "shardcall_worker": "server",
 }
@@ -130,7 +131,12 @@ def test_importing_the_client_loads_neither_jax_nor_the_server_nor_the_command_l
 def test_client_and_server_share_only_the_core_and_the_contract() -> None:
     """Neither imports a private module of the other; the core imports neither."""
     allowed = {"shardcall": ("shardcall", "shardcall_core"), "shardcall_core": ("shardcall_core", "shardcall.v1")}
-    allowed["shardcall_server"] = ("shardcall_server", "shardcall_worker", *allowed["shardcall_core"])
+    allowed["shardcall_server"] = (
+        "shardcall_server",
+        "shardcall_worker",
+        "shardcall_inference",
+        *allowed["shardcall_core"],
+    )
     for package, names in allowed.items():
         entries = {(module, name) for module in below(package) for name in imports(module, typed=True)}
         ours = {(module, name) for module, name in entries if top(name) in SOURCES}
@@ -280,7 +286,8 @@ FOLDERS = {
         "observability": {"access", "autotune", "programs", "rpc"},
         "hosts": {"access", "files", "memory", "observability", "rpc", "workers"},
         "dispatch": {"files", "memory", "programs", "rpc", "workers"},
-        "services": {"access", "dispatch", "files", "memory", "observability", "rpc", "workers"},
+        "inference": {"dispatch", "memory", "rpc"},
+        "services": {"access", "dispatch", "files", "inference", "memory", "observability", "rpc", "workers"},
         "web": {"access", "memory", "observability", "programs", "rpc"},
     },
 }

@@ -77,11 +77,12 @@ def test_the_wheel_has_the_files_of_the_live_page(root: Path, contents: set[str]
     assert names <= contents
 
 
-def test_the_wheel_holds_the_four_packages_and_nothing_else(contents: set[str]) -> None:
+def test_the_wheel_holds_the_five_packages_and_nothing_else(contents: set[str]) -> None:
     top = {name.partition("/")[0] for name in contents}
     assert {name for name in top if not name.endswith(".dist-info")} == {
         "shardcall",
         "shardcall_core",
+        "shardcall_inference",
         "shardcall_server",
         "shardcall_worker",
     }
@@ -112,7 +113,8 @@ def test_the_sdist_holds_what_the_wheel_and_the_stubs_are_built_from_and_nothing
     files = {"CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", ".gitignore"}
     assert {path.name for path in source.iterdir()} == {"client", "server", "protos", *files}
     assert {path.name for path in (source / "client").iterdir()} == {"shardcall", "shardcall_core"}
-    assert {path.name for path in (source / "server").iterdir()} == {"shardcall_server", "shardcall_worker"}
+    packages = {"shardcall_inference", "shardcall_server", "shardcall_worker"}
+    assert {path.name for path in (source / "server").iterdir()} == packages
     assert not (source / "protos/node_modules").exists()
 
 

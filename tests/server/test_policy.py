@@ -12,7 +12,7 @@ from shardcall.v1 import method_options_pb2, profile_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend import server as front_end
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.access.policy import METHODS, Access, check_scope, rules_of
+from shardcall_server.frontend.access.policy import INFERENCE_SERVICE, METHODS, Access, check_scope, rules_of
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.hosts import host_server
 from shardcall_server.settings_sources import load_settings
@@ -53,11 +53,12 @@ def servers(monkeypatch) -> list[FakeServer]:
 def registered(servers) -> set[str]:
     """The full names of all methods of all services that a server has."""
     pool = descriptor_pool.Default()
+    descriptors = {INFERENCE_SERVICE: "shardcall_inference.v1.GRPCInferenceService"}
     return {
         f"/{name}/{method.name}"
         for server in servers
         for name in server.services
-        for method in pool.FindServiceByName(name).methods
+        for method in pool.FindServiceByName(descriptors.get(name, name)).methods
     }
 
 
@@ -107,9 +108,9 @@ def test_a_method_that_is_not_in_the_policy_is_refused_even_without_authenticati
 def test_a_method_of_another_service_is_refused_with_the_services_there_are():
     """Before the token is looked at, which the client of another service does not have."""
     with pytest.raises(CallError) as caught:
-        Gate(MagicMock()).admit("/inference.GRPCInferenceService/ModelInfer", ())
+        Gate(MagicMock()).admit("/tensorflow.serving.PredictionService/Predict", ())
     assert caught.value.reason is Reason.NOT_SUPPORTED
-    assert "no service 'inference.GRPCInferenceService'" in caught.value.message
+    assert "no service 'tensorflow.serving.PredictionService'" in caught.value.message
     assert "serves grpc.health.v1.Health, " in caught.value.message
     assert "shardcall.v1.KernelService" in caught.value.message
     assert "shardcall_worker" not in caught.value.message

@@ -16,7 +16,7 @@ from shardcall.aio.compiled import AsyncCompiledKernel
 from shardcall.aio.profile import profile
 from shardcall.aio.remote_array import AsyncRemoteArray, Running, delete_unseen, running, submit
 from shardcall.aio.threads import Threads
-from shardcall.aio.traced import namespace_of, tracing
+from shardcall.aio.traced import namespace_of, publishing, tracing
 from shardcall.aio.wrapper import AsyncWrapper, awaited, awaited_as
 from shardcall.client import Client
 from shardcall.methods import KernelMethods
@@ -72,6 +72,9 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
     server_info = awaited(Client.server_info)
     usage = awaited(Client.usage)
     profile = profile
+    publish = publishing(Client.publish)
+    unpublish = awaited(Client.unpublish)
+    models = awaited(Client.models)
     jit = tracing(Client.jit)
     value_and_grad = tracing(Client.value_and_grad)
     grad = tracing(Client.grad)

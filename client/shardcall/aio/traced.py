@@ -92,3 +92,15 @@ def namespace_of(client: AsyncWrapper[Client]) -> Any:
             "of them; write await client.jit(function)(...) with client.xp in the function, or await client.call(...)"
         )
     return client._wrapped.xp
+
+
+def publishing(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a form of a method of the client that is awaited, and takes an `AsyncTracedFunction`, too."""
+    publish = awaited(method)
+
+    @functools.wraps(method)
+    async def run(self: AsyncWrapper[Client], function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        traced = function._wrapped if isinstance(function, AsyncTracedFunction) else function
+        return await publish(self, traced, *args, **kwargs)
+
+    return run

@@ -97,6 +97,20 @@ def open_entry(folder: int, name: str, path: StrPath, *, is_secret: bool = False
     return _checked(descriptor, str(path), path, "600" if is_secret else "go-w")
 
 
+def open_shared_file(path: StrPath) -> int:
+    """Opens a file of this user alone for reading and writing; follows no symbolic link and waits for nobody.
+
+    Raises:
+        OSError: it cannot be opened.
+        PrivateFileError: it is not a regular file, or other users may use it.
+    """
+    descriptor = os.open(path, os.O_RDWR | _NO_LINK | _NO_WAIT)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise PrivateFileError(f"{path} is not a regular file, and must be one; use another")
+    return _checked(descriptor, str(path), path, "600")
+
+
 def write_entry(
     folder: int, name: str, data: bytes, *, mode: int = 0o600, replace: bool = True, sync: bool = False
 ) -> bool:

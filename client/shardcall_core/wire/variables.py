@@ -74,6 +74,7 @@ SETTINGS = frozenset(
         "port",
         "reflection",
         "segments",
+        "shared_memory_regions",
         "slice_s",
         "spare_worker",
         "start_timeout_s",

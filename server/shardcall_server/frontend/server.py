@@ -22,6 +22,8 @@ from shardcall.v1 import (
     file_service_pb2_grpc,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
+    model_service_pb2,
+    model_service_pb2_grpc,
     profile_service_pb2,
     profile_service_pb2_grpc,
     segment_service_pb2,
@@ -53,6 +55,9 @@ from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyM
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.hosts.host_server import HostServer
 from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
+from shardcall_server.frontend.inference.model_runner import ModelRunner
+from shardcall_server.frontend.inference.model_table import ModelTable
+from shardcall_server.frontend.inference.shared_memory_regions import SharedMemoryRegions
 from shardcall_server.frontend.observability.telemetry import Telemetry
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.programs.program_cache import ProgramCache
@@ -71,9 +76,11 @@ from shardcall_server.frontend.services.array_servicer import ArrayServicer
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS, StreamLimits
 from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.frontend.services.file_servicer import FileServicer
+from shardcall_server.frontend.services.inference_servicer import InferenceServicer, add_inference_servicer
 from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
 from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
+from shardcall_server.frontend.services.model_servicer import ModelServicer
 from shardcall_server.frontend.services.principal_usage import PrincipalUsages
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
@@ -101,6 +108,7 @@ _SERVICES = tuple(
         kernel_service_pb2,
         array_service_pb2,
         file_service_pb2,
+        model_service_pb2,
         segment_service_pb2,
         server_info_service_pb2,
         profile_service_pb2,
@@ -148,6 +156,7 @@ class FrontEnd:
             Checkpoints(self._array_folder, self._host_resources, self._mesh) if self._array_folder else None
         )
         self._idempotency = IdempotencyTable()
+        self._regions = SharedMemoryRegions(enabled=settings.shared_memory_regions)
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
         self._queue = make_queue(settings, lambda: self._supervisor.session, self._host_resources.array_table)
@@ -297,6 +306,7 @@ class FrontEnd:
         segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
             cast(segment_service_pb2_grpc.SegmentServiceServicer, segments), self._server
         )
+        self._register_models(execution, runner)
         info = ServerInfoServicer(
             self._supervisor,
             settings,
@@ -321,6 +331,27 @@ class FrontEnd:
         if is_loopback(self._settings.host) or self._settings.reflection:
             reflection.serve(self._server, (*_SERVICES, health.SERVICE_NAME))
         return info
+
+    def _register_models(self, execution: Execution, runner: KernelRunner) -> None:
+        host_resources, settings = self._host_resources, self._settings
+        models = ModelTable(host_resources.budget)
+        model_runner = ModelRunner(
+            self._supervisor,
+            runner,
+            host_resources.array_table,
+            host_resources.budget,
+            models,
+            self._regions,
+            settings,
+        )
+        publishing = ModelServicer(models, execution, model_runner.kernels, host_resources.array_table, settings)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(
+            cast(model_service_pb2_grpc.ModelServiceServicer, publishing), self._server
+        )
+        add_inference_servicer(
+            InferenceServicer(model_runner, self._regions, self._telemetry.call_recorder, Gate(self._tokens)),
+            self._server,
+        )
 
     def _principal_usages(self) -> PrincipalUsages:
         totals, tokens = self._telemetry.call_recorder.totals, self._tokens
@@ -457,6 +488,7 @@ class FrontEnd:
         parts = (
             self._floods,
             self._call_streams,
+            self._regions,
             self._known_answers,
             self._warm_up,
             self._host_resources,

@@ -13,12 +13,14 @@ from shardcall.v1 import (
     file_service_pb2,
     kernel_service_pb2,
     method_options_pb2,
+    model_service_pb2,
     profile_service_pb2,
     segment_service_pb2,
 )
 from shardcall.v1.array_service_pb2_grpc import ArrayServiceStub
 from shardcall.v1.file_service_pb2_grpc import FileServiceStub
 from shardcall.v1.kernel_service_pb2_grpc import KernelServiceStub
+from shardcall.v1.model_service_pb2_grpc import ModelServiceStub
 from shardcall.v1.profile_service_pb2_grpc import ProfileServiceStub
 from shardcall.v1.segment_service_pb2_grpc import SegmentServiceStub
 from shardcall.v1.server_info_service_pb2_grpc import ServerInfoServiceStub
@@ -48,6 +50,7 @@ class Stubs:
         self.kernels: KernelServiceStub = KernelServiceStub(channel)
         self.arrays: ArrayServiceStub = ArrayServiceStub(channel)
         self.files: FileServiceStub = FileServiceStub(channel)
+        self.models: ModelServiceStub = ModelServiceStub(channel)
         self.segments: SegmentServiceStub = SegmentServiceStub(channel)
         self.server: ServerInfoServiceStub = ServerInfoServiceStub(channel)
         self.profiles: ProfileServiceStub = ProfileServiceStub(channel)
@@ -56,6 +59,7 @@ class Stubs:
                 *_slot_methods(self.kernels, kernel_service_pb2),
                 *_slot_methods(self.arrays, array_service_pb2),
                 *_slot_methods(self.files, file_service_pb2),
+                *_slot_methods(self.models, model_service_pb2),
                 *_slot_methods(self.segments, segment_service_pb2),
                 *_slot_methods(self.profiles, profile_service_pb2),
             }

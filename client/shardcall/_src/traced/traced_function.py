@@ -19,11 +19,13 @@ from shardcall._src.traced.control_flow import checked_bound
 from shardcall._src.traced.derivatives import TransformedFunction
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram
+from shardcall._src.traced.published import model_request
 from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
 from shardcall._src.traced.trace import Input, Trace, TracingClient
 from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, FunctionTracer, StaticArgument, paths
 from shardcall._src.traced.writes import Arguments, check_targets, write
+from shardcall.v1 import model_service_pb2
 from shardcall_core.markup import page
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError, ShardcallError, TracingError
@@ -261,6 +263,20 @@ class TracedFunction:
             plans.append(program.with_lines(i, plan))
         self._last_plans = tuple(plans)
         return plans[0] if len(plans) == 1 else tuple(plans)
+
+    def _model(self, abstract: tuple[Any, ...]) -> model_service_pb2.PublishModelRequest:
+        """Returns the request to publish the program for arguments, without its name."""
+        leaves, objects, structure = self._leaves(abstract, {})
+        program, operands, _trace = self._program(leaves, objects, structure)
+        position = {name: i for i, name in enumerate(self._signature.parameters)}
+        names = dict(enumerate(paths(structure)))
+        owners = [
+            position[str(key)]
+            for key, child in zip(structure.keys, structure.children, strict=True)
+            for _ in range(child.leaf_count)
+        ]
+        inputs = sorted((i for i, leaf in enumerate(objects) if isinstance(leaf, Array)), key=owners.__getitem__)
+        return model_request(program, operands, objects, {i: names[i] for i in inputs}, self._out_specs)
 
     def traced_function(self) -> Callable[..., Any]:
         """Returns the function."""

@@ -13,11 +13,13 @@ from shardcall.v1 import (
     file_service_pb2,
     kernel_service_pb2,
     method_options_pb2,
+    model_service_pb2,
     profile_service_pb2,
     segment_service_pb2,
     server_info_service_pb2,
 )
 from shardcall_core.call_error import CallError, Reason
+from shardcall_inference.v1 import inference_service_pb2
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_worker.v1 import host_service_pb2
 
@@ -25,11 +27,15 @@ _CONTRACT = (
     array_service_pb2,
     file_service_pb2,
     kernel_service_pb2,
+    model_service_pb2,
     profile_service_pb2,
     segment_service_pb2,
     server_info_service_pb2,
     host_service_pb2,
+    inference_service_pb2,
 )
+INFERENCE_SERVICE = "inference.GRPCInferenceService"
+"""The name under which the Open Inference Protocol is served, which is not that of its descriptor."""
 
 
 def rules_of(method: MethodDescriptor) -> method_options_pb2.MethodRules:
@@ -44,9 +50,13 @@ def rules_of(method: MethodDescriptor) -> method_options_pb2.MethodRules:
     return rules
 
 
+def _served_name(service: str) -> str:
+    return INFERENCE_SERVICE if service.startswith("shardcall_inference.") else service
+
+
 RULES: Mapping[str, method_options_pb2.MethodRules] = MappingProxyType(
     {
-        f"/{service.full_name}/{method.name}": rules_of(method)
+        f"/{_served_name(service.full_name)}/{method.name}": rules_of(method)
         for file in _CONTRACT
         for service in file.DESCRIPTOR.services_by_name.values()
         for method in service.methods

@@ -77,6 +77,8 @@ class KernelRunner:
         inline: Sequence[bytes | None],
         launched: Callable[[Sequence[ResidentArray]], None] | None = None,
         reserve: Callable[[int], Awaitable[None]] | None = None,
+        *,
+        limit_bytes: int | None = None,
     ) -> tuple[kernel_service_pb2.ExecuteResponse, CompiledCall]:
         """Runs a kernel on arrays in one message.
 
@@ -85,6 +87,7 @@ class KernelRunner:
             launched: called when the mesh has been sent the call, with the results that have handles of the client.
                 These are in the table of arrays before they are computed.
             reserve: awaited with the number of bytes of the results in the response, before memory is allocated.
+            limit_bytes: the most bytes of operands, and of results; None for those of a unary call.
 
         Returns:
             The response without its plan, and the compiled call, which has the plan.
@@ -93,7 +96,8 @@ class KernelRunner:
             CallError: the call failed, or an operand that was being computed did.
         """
         try:
-            return await self._run(call, request, inline, launched, reserve)
+            limit_bytes = self._max_inline_bytes if limit_bytes is None else limit_bytes
+            return await self._run(call, request, inline, launched, reserve, limit_bytes)
         except CallError:
             await check_computed(call, request.operands)
             raise
@@ -105,11 +109,12 @@ class KernelRunner:
         inline: Sequence[bytes | None],
         launched: Callable[[Sequence[ResidentArray]], None] | None,
         reserve: Callable[[int], Awaitable[None]] | None,
+        limit_bytes: int,
     ) -> tuple[kernel_service_pb2.ExecuteResponse, CompiledCall]:
         buffers: CallBuffers | None = None
         kept: Sequence[Reservation] = ()
         try:
-            self._refuse_large("operands", request.nbytes)
+            _refuse_large("operands", request.nbytes, limit_bytes)
             compiled = await self._execution.prepare(call, request.template, request.operands)
             program, nbytes = compiled.entry.program, compiled.nbytes
             if not program.trusted:
@@ -117,7 +122,7 @@ class KernelRunner:
             if request.template.keeps:
                 kept = self._reserve(call, request, compiled.entry)
             elif reserve is not None:
-                self._refuse_large("results", nbytes.results)
+                _refuse_large("results", nbytes.results, limit_bytes)
                 await reserve(nbytes.results)
             buffers = self._buffer_allocator.allocate(
                 call,
@@ -128,7 +133,7 @@ class KernelRunner:
                 kept=[item.array_id for item in kept] if kept else (),
             )
             if not kept and not buffers.segment_id:
-                self._refuse_large("results", nbytes.results)
+                _refuse_large("results", nbytes.results, limit_bytes)
             with call.phase("receive") if buffers.region is not None else _NO_PHASE:
                 put_inline(call, buffers, inline)
             running, compiled = await self._execution.start(call, compiled, request.operands, buffers)
@@ -210,21 +215,21 @@ class KernelRunner:
         """Returns the reader of a call's operands."""
         return OperandReader(operands, buffers, call, self._max_chunk_bytes)
 
-    def _refuse_large(self, what: str, nbytes: int) -> None:
-        """Refuses arrays that are too large for one message.
 
-        Raises:
-            CallError: STREAM_REQUIRED.
-        """
-        if nbytes > self._max_inline_bytes:
-            raise CallError(
-                Reason.STREAM_REQUIRED,
-                f"the {what} have {exact(nbytes)} in total and a unary call may have {exact(self._max_inline_bytes)}; "
-                "use "
-                "ExecuteStream for this call",
-                field=what,
-                metadata={"bytes": str(nbytes), "limit": str(self._max_inline_bytes)},
-            )
+def _refuse_large(what: str, nbytes: int, limit_bytes: int) -> None:
+    """Refuses arrays that are too large for one message.
+
+    Raises:
+        CallError: STREAM_REQUIRED.
+    """
+    if nbytes > limit_bytes:
+        raise CallError(
+            Reason.STREAM_REQUIRED,
+            f"the {what} have {exact(nbytes)} in total and a unary call may have {exact(limit_bytes)}; use "
+            "ExecuteStream for this call",
+            field=what,
+            metadata={"bytes": str(nbytes), "limit": str(limit_bytes)},
+        )
 
 
 async def check_computed(call: ServerCall, operands: Sequence[OperandSource]) -> None:

@@ -15,6 +15,7 @@ import grpc
 
 from shardcall.v1 import timing_pb2
 from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.access.policy import INFERENCE_SERVICE
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
@@ -22,7 +23,7 @@ from shardcall_server.frontend.rpc.status import CallStatus
 
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 
-_OURS = "/shardcall.v1."
+_OURS = ("/shardcall.v1.", f"/{INFERENCE_SERVICE}/")
 _HEALTH = "/grpc.health.v1."
 _UNARY_S = 2.0  # for a request to arrive and be answered
 _STREAM_S = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Protocol, Self, TypeVar
@@ -121,6 +121,21 @@ class ServerCall:
             elif key in _TRACE_KEYS and isinstance(value, str):
                 trace[key] = value
         return cls(context, limit_s, principal, request_id, trace)
+
+    def of_request(self) -> ServerCall:
+        """Returns the call of one request of this stream, with its own timing."""
+        return ServerCall(self._context, self.remaining_s, self.principal, trace=self.trace)
+
+    def limit(self, limit_s: float) -> None:
+        """Ends the call sooner: after seconds since it began."""
+        if limit_s < self.limit_s:
+            self.limit_s, self.deadline = limit_s, self._started + limit_s
+
+    @property
+    def metadata(self) -> Sequence[tuple[str, str | bytes]]:
+        """The metadata of the RPC; none of an item of a call stream."""
+        read = getattr(self._context, "invocation_metadata", tuple)
+        return tuple(read())
 
     @property
     def remaining_s(self) -> float:

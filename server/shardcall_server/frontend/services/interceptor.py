@@ -16,7 +16,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire.chunk_codec import decode
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
-from shardcall_server.frontend.access.policy import METHODS, RULES
+from shardcall_server.frontend.access.policy import INFERENCE_SERVICE, METHODS, RULES
 from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission, Advance
@@ -33,7 +33,7 @@ T = TypeVar("T")
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 HandlerOf: TypeAlias = Callable[[Principal | None], Handler]
 """Returns the handler of an RPC of a principal."""
-_OURS = "/shardcall.v1."
+_OURS = ("/shardcall.v1.", f"/{INFERENCE_SERVICE}/")
 _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
     "ExecuteStream": partial(decode, kernel_service_pb2.ExecuteStreamRequest),
     "PutArray": partial(decode, array_service_pb2.PutArrayRequest),

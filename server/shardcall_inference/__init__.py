@@ -1,0 +1,1 @@
+"""Generated stubs of the Open Inference Protocol; never edited."""

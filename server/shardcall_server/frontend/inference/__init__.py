@@ -1,0 +1,1 @@
+"""Models of the Open Inference Protocol: published programs, tensors, registered shared memory."""
