@@ -12,6 +12,7 @@ from client.call_stream import FakeCallStream
 
 import shardcall
 from shardcall import Array, Mesh, P
+from shardcall._src.device_arrays.array_version import ServerIdentity
 
 LOST = shardcall.ArrayLostError("the mesh restarted", reason="ARRAY_LOST")
 INVALID = shardcall.InvalidOperandError("y holds a negative integer", reason="INVALID_VALUE", field="y")
@@ -401,14 +402,8 @@ def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
 
 
 def test_an_operand_on_another_server_is_refused(client, stream, memory):
-    class Elsewhere:
-        def is_same(self, other):
-            return False
-
-        address = "elsewhere"
-
     x = client.put([1.0])
-    x._version.server = Elsewhere()
+    x._version.server = ServerIdentity("elsewhere", -1)
     with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere"):
         client.submit("add", x, 1)
 

@@ -29,7 +29,7 @@ def main() -> None:
     try:
         import typer  # noqa: F401 - checks that it is installed
     except ImportError:
-        extra = "server" if arguments and arguments[0] in _STARTED_TUNED else "cli"
+        extra = "server" if arguments and arguments[0] in (*_STARTED_TUNED, "demo") else "cli"
         sys.exit(f"the shardcall command needs more packages: pip install 'shardcall[{extra}]'")
     from shardcall.cli.app import run
 

@@ -297,7 +297,7 @@ class PendingCalls:
         """Returns the results, which the caller has, of the calls without an answer."""
         with self._lock:
             unanswered = list(self._unanswered)
-        return [found for call in unanswered for result in call.results if (found := result()) is not None]
+        return [version for call in unanswered for result in call.results if (version := result()) is not None]
 
     def send(
         self,

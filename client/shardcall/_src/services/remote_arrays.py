@@ -309,9 +309,10 @@ class RemoteArrays:
         """Makes an object a lost one if others have its values; returns what is to be deleted on the mesh, or none."""
         array = array.padded if isinstance(array, BucketedArray) else array
         here = find_remote_array(array)
-        if here is not None and here._version.server.is_left(self._sender.here):
-            self._lease.release([here._version.handle])
-            here._version.lost = _DELETED
+        if here is not None and (version := here._store.version).server.is_left(self._sender.here):
+            if not here._steps:
+                self._lease.release([version.handle])
+                version.lost = _DELETED
             return []
         if here is not None and here._store.name and not here._steps:
             return self.names.give_up(here)
