@@ -21,7 +21,7 @@ from shardcall_server.frontend.inference.shared_memory_regions import SharedMemo
 from shardcall_server.frontend.inference.tensors import (
     InputTensor,
     Parameters,
-    RegionPart,
+    RegisteredPart,
     integer,
     malformed,
     read_inputs,
@@ -68,7 +68,7 @@ class _Output:
 
     index: int
     field: str
-    part: RegionPart | None
+    part: RegisteredPart | None
 
 
 class ModelRunner:
@@ -298,7 +298,7 @@ class _RegionCopies:
         check_inline(tensor.type, data, tensor.field)
         return data
 
-    def write(self, part: RegionPart, data: bytes, field: str) -> None:
+    def write(self, part: RegisteredPart, data: bytes, field: str) -> None:
         """Writes the bytes of an output to its region."""
         self._regions.write(self._call.principal_name, part.name, part.offset, data, field)
 

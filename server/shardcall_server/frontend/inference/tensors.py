@@ -34,7 +34,7 @@ Parameters = Mapping[str, inference_service_pb2.InferParameter]
 
 
 @dataclass(frozen=True)
-class RegionPart:
+class RegisteredPart:
     """A part of a registered region.
 
     Attributes:
@@ -64,7 +64,7 @@ class InputTensor:
     field: str
     type: ArrayType
     data: bytes
-    part: RegionPart | None
+    part: RegisteredPart | None
 
 
 def read_inputs(request: inference_service_pb2.ModelInferRequest) -> list[InputTensor]:
@@ -150,7 +150,7 @@ def _typed(message: inference_service_pb2.ModelInferRequest.InferInputTensor, ar
     return elements.tobytes()
 
 
-def region_part(parameters: Parameters, field: str) -> RegionPart | None:
+def region_part(parameters: Parameters, field: str) -> RegisteredPart | None:
     """Returns the part of a region that the parameters of a tensor name; None for no region.
 
     Raises:
@@ -168,7 +168,7 @@ def region_part(parameters: Parameters, field: str) -> RegionPart | None:
     if parameters[_REGION].WhichOneof("value") != "string_param":
         raise malformed(f"{field}.parameters[{_REGION}]", f"{_REGION} is no string; send string_param")
     offset, nbytes = (integer(parameters, name, field) for name in (_OFFSET, _SIZE))
-    return RegionPart(parameters[_REGION].string_param, offset, nbytes)
+    return RegisteredPart(parameters[_REGION].string_param, offset, nbytes)
 
 
 def integer(parameters: Parameters, name: str, field: str) -> int:
