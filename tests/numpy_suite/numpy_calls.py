@@ -163,6 +163,8 @@ def call_of(name: str, function: Callable[..., Any], args: tuple[Any, ...], keyw
         named = [p.name for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_POSITIONAL]
         has_further = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in signature.parameters.values())
         parameters = () if has_further else tuple(named)
+        if name in CHANGING and isinstance(next(iter(bound.arguments.values()), None), list):
+            raise OutOfScopeError(scope.REFUSED)
         if name == "where" and any(value is None for value in args):
             raise OutOfScopeError(scope.ELEMENT_TYPES)
         if any(isinstance(value, Iterator) for value in bound.arguments.values()):

@@ -16,7 +16,7 @@ CALLS, EVERY = 20, 50
 
 PROGRAMS, EVERY_PROGRAM = 24, 16
 """How many forms and shapes a case sends before it sends only every so many."""
-SHORT_PROGRAMS, EVERY_SHORT_PROGRAM = 4, 96
+SHORT_PROGRAMS, EVERY_SHORT_PROGRAM = 2, 400
 """The same of a run without long cases."""
 
 Shape = tuple[int, ...]
