@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from shardcall.v1 import array_pb2
@@ -38,6 +39,10 @@ def array_type(datatype: str, shape: tuple[int, ...], field: str) -> ArrayType:
     Raises:
         CallError: the protocol or this server has no such type.
     """
+    try:
+        return _valid_type(datatype, shape)
+    except (KeyError, CallError):
+        pass  # refused below, by its field
     code = ELEMENT_TYPES.get(datatype)
     if code is None:
         no_texts = "; this server computes no texts" if datatype == "BYTES" else ""
@@ -47,6 +52,11 @@ def array_type(datatype: str, shape: tuple[int, ...], field: str) -> ArrayType:
             field=f"{field}.datatype",
         )
     return decode_array_type(array_pb2.ArrayType(element_type=code, shape=shape), field)
+
+
+@lru_cache(maxsize=4096)
+def _valid_type(datatype: str, shape: tuple[int, ...]) -> ArrayType:
+    return decode_array_type(array_pb2.ArrayType(element_type=ELEMENT_TYPES[datatype], shape=shape), "it")
 
 
 def datatype_of(array: ArrayType, field: str) -> str:

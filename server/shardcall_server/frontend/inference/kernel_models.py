@@ -93,9 +93,9 @@ def operands_of(kernel: kernel_pb2.KernelDescription, inputs: Sequence[InputTens
     Raises:
         CallError: the kernel has no operand of a name.
     """
-    if len(inputs) == len(kernel.operands) and all(
+    if len(inputs) <= len(kernel.operands) and all(
         tensor.name == operand.name and not operand.repeated
-        for tensor, operand in zip(inputs, kernel.operands, strict=True)
+        for tensor, operand in zip(inputs, kernel.operands, strict=False)
     ):
         return list(inputs)
     indices = {operand.name: i for i, operand in enumerate(kernel.operands)}

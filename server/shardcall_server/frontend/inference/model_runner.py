@@ -39,7 +39,7 @@ Kernel = kernel_pb2.KernelDescription
 _RESERVE_BYTES = 64 << 10  # of a response, for all but the bytes of its outputs
 _MAX_OUTPUTS = 1024
 _SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
-_IGNORED = frozenset({"timeout", "priority", "headers", "binary_data_output"})
+_IGNORED = frozenset({"headers", "binary_data_output"})
 
 
 class _BoundCall(NamedTuple):
@@ -314,15 +314,19 @@ def _kernel_parameters(parameters: Parameters, call: ServerCall) -> Parameters:
     Raises:
         CallError: the server does not have what a parameter asks for.
     """
-    if timeout_us := integer(parameters, "timeout", ""):
-        call.limit(timeout_us / 1e6)
-    if integer(parameters, "priority", ""):
-        raise _refused("priority", "requests of a principal have one priority; send 0, or none")
-    for name in parameters.keys() & _SEQUENCE:
-        raise _refused(name, "models have no state that requests of a sequence could share; omit it")
-    return {
-        name: value for name, value in parameters.items() if name not in _IGNORED and not name.startswith("triton_")
-    }
+    kept = {}
+    for name, value in parameters.items():
+        if name == "timeout":
+            if timeout_us := integer(parameters, name, ""):
+                call.limit(timeout_us / 1e6)
+        elif name == "priority":
+            if integer(parameters, name, ""):
+                raise _refused(name, "requests of a principal have one priority; send 0, or none")
+        elif name in _SEQUENCE:
+            raise _refused(name, "models have no state that requests of a sequence could share; omit it")
+        elif name not in _IGNORED and not name.startswith("triton_"):
+            kept[name] = value
+    return kept
 
 
 def _refused(name: str, why: str) -> CallError:

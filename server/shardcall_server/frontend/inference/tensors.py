@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,8 +49,7 @@ class RegisteredPart:
     nbytes: int
 
 
-@dataclass(frozen=True)
-class InputTensor:
+class InputTensor(NamedTuple):
     """An input of a request.
 
     Attributes:
