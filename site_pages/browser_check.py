@@ -16,6 +16,7 @@ from typing import Any
 from axe_core_python.selenium import Axe
 from selenium import webdriver
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.remote_connection import RemoteConnection
 from selenium.webdriver.support.ui import WebDriverWait
 
 PAGES = (
@@ -48,7 +49,9 @@ def browser() -> webdriver.Chrome:
     options.binary_location = "/usr/bin/chromium"
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService("/usr/bin/chromedriver"))
     driver.set_script_timeout(10 * WAIT_S)
-    driver.command_executor.client_config.timeout = 10 * WAIT_S  # else axe has 2 minutes for a long page
+    executor = driver.command_executor
+    assert isinstance(executor, RemoteConnection)
+    executor.client_config.timeout = 10 * WAIT_S  # else axe has 2 minutes for a long page
     return driver
 
 
