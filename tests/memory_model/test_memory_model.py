@@ -18,7 +18,7 @@ import shardcall as sc
 pytestmark = pytest.mark.filterwarnings("ignore::shardcall.ElementReadWarning")
 
 SEED = os.environ.get("FUZZ_SEED", "2")
-_COUNT, _TRACED_COUNT, _VALUES = 1_500, 500, 20
+_COUNT, _TRACED_COUNT, _VALUES = 600, 200, 8
 _BLOCKS = 20
 _LONG, _LONG_TRACED, _LONG_VALUES = 37_500 // _BLOCKS, 12_500 // _BLOCKS, 400 // _BLOCKS
 _MAX_SKIPPED = 0.3
