@@ -26,11 +26,10 @@ from starlette.types import Message, Receive, Scope, Send
 from shardcall_core.access.addresses import is_loopback
 from shardcall_server.frontend.web.connections import Client, Connections
 from shardcall_server.frontend.web.page_access import SESSION_S
-from shardcall_server.frontend.web.probes import HEALTH, READY, Probes
 from shardcall_server.frontend.web.site import LivePage, Site
 from shardcall_server.frontend.web.viewers import Viewers
 
-METRICS = "/metrics"
+METRICS, HEALTH, READY = "/metrics", "/healthz", "/readyz"
 _OPEN = frozenset({METRICS, HEALTH, READY})
 _STATIC = {"/page.css": "text/css", "/page.js": "text/javascript", "/icon.svg": "image/svg+xml"}
 _MAX_BODY_BYTES = 4096
@@ -61,18 +60,15 @@ class Application:
         port: the port.
         pool: threads for what takes long.
         connections: the open connections.
-        probes: answers probes.
     """
 
-    def __init__(
-        self, site: Site, host: str, port: int, pool: Executor, connections: Connections, probes: Probes
-    ) -> None:
+    def __init__(self, site: Site, host: str, port: int, pool: Executor, connections: Connections) -> None:
         self._is_loopback = is_loopback(host)
         self._names = {host.lower(), "localhost"} | (set() if self._is_loopback else {socket.gethostname().lower()})
         routes = [
             Route(METRICS, _Metrics(site.registry, pool).answer),
-            Route(HEALTH, partial(_probe, probes)),
-            Route(READY, partial(_probe, probes)),
+            Route(HEALTH, _health),
+            Route(READY, partial(_ready, site)),
         ]
         if site.page is not None:
             routes += _PageRoutes(site.page, port, pool, connections).routes()
@@ -228,9 +224,14 @@ _OTHER_SITE = (
 _NO_ADMIN = "This is no token with the scope admin; shardcall token show --admin prints it."
 
 
-async def _probe(probes: Probes, request: Request) -> Response:
-    status, text = probes.answer(request.scope["path"])
-    return PlainTextResponse(text, status)
+async def _health(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _ready(site: Site, _: Request) -> Response:
+    if reason := site.not_ready_reason():
+        return PlainTextResponse(f"not ready: {reason}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+    return PlainTextResponse("ready\n")
 
 
 async def _refuse(_: Request, error: Exception) -> Response:

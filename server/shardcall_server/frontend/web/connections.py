@@ -13,8 +13,6 @@ from starlette.types import ASGIApp
 from uvicorn import Config, Server
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from shardcall_server.frontend.web.probes import Probes
-
 _MAX_HEAD_BYTES = 16 << 10
 _TICK_S = 1.0  # of the header Date
 
@@ -80,21 +78,18 @@ class Connections:
             timer.cancel()
 
 
-async def serve(
-    application: ASGIApp, listener: socket.socket, connections: Connections, probes: Probes, stop: asyncio.Event
-) -> None:
+async def serve(application: ASGIApp, listener: socket.socket, connections: Connections, stop: asyncio.Event) -> None:
     """Serves an application at a socket.
 
     Args:
         listener: a socket that listens.
         connections: gets the connections.
-        probes: answers probes.
         stop: set by the same thread when the server is to stop.
     """
     asyncio.get_running_loop().set_exception_handler(_log)
 
     def connection(**arguments: Any) -> _Connection:
-        return _Connection(connections, probes, **arguments)
+        return _Connection(connections, **arguments)
 
     config = Config(
         application,
@@ -115,26 +110,14 @@ async def serve(
 class _Connection(H11Protocol):
     """A connection of uvicorn that is limited."""
 
-    def __init__(self, limits: Connections, probes: Probes, **arguments: Any) -> None:
+    def __init__(self, limits: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._limits = limits
-        self._probes = probes
-        self._is_first = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """Adds the connection."""
         super().connection_made(transport)
         self._limits.add(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Answers a probe in this step, which is usual for the first bytes, or has uvicorn read them."""
-        answer = self._probes.answer_bytes(data) if self._is_first else None
-        self._is_first = False
-        if answer is None:
-            super().data_received(data)
-        else:
-            self.transport.write(answer)
-            self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Removes the connection."""

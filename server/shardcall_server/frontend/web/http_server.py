@@ -72,18 +72,16 @@ class HttpServer:
         # Importing both takes 0.2 s.
         from shardcall_server.frontend.web.application import Application  # noqa: PLC0415
         from shardcall_server.frontend.web.connections import Connections, serve  # noqa: PLC0415
-        from shardcall_server.frontend.web.probes import Probes  # noqa: PLC0415
 
         loop, stop = asyncio.get_running_loop(), asyncio.Event()
         with self._lock:
             if self._is_closed:
                 return
             self._stop = lambda: loop.call_soon_threadsafe(stop.set)
-        probes = Probes(self._site)
         connections = Connections(*self._limits)
         try:
-            application = Application(self._site, self._host, self._bound, pool, connections, probes)
-            await serve(application, self._listener, connections, probes, stop)
+            application = Application(self._site, self._host, self._bound, pool, connections)
+            await serve(application, self._listener, connections, stop)
         finally:
             with self._lock:
                 self._stop = None
