@@ -35,6 +35,7 @@ PLACEMENTS = [
     (GRID, P(("y", "x"), None)),
     (LINE, P(None, None)),
     (SECOND, P("x", None)),
+    (SECOND, P(None, None)),
     (BOTH, P(None, None)),
     (BOTH, P(None, "x")),
 ]
@@ -203,7 +204,7 @@ def test_a_checkpoint_and_a_file_outlive_a_worker_that_is_killed_while_it_saves(
     numbers = [int((array - X)[0, 0]) for array in restored[:3]]
     assert numbers[0] - numbers[2] in (0, 1)
     assert sorted(numbers, reverse=True) == numbers
-    for array, number in zip(restored, [*numbers, *[0] * 6], strict=True):
+    for array, number in zip(restored, [*numbers, *[0] * (len(PLACEMENTS) - 3)], strict=True):
         same(array, X + number)
     assert (client.open("scalar").get(), client.open("empty").shape) == (3, (0, 4))
 

@@ -52,7 +52,7 @@ def test_the_same_program_on_all_is_one_answer():
     assert merged(prepared(), prepared()).prepared.fingerprint == b"1"
 
 
-@rows("reason", ["FILE_LIMIT", "FILES_UNAVAILABLE"])
+@rows("reason", ["FILE_LIMIT", "FILES_UNAVAILABLE", "FILE_NOT_FOUND"])
 def test_a_disk_of_one_host_ends_no_mesh(reason):
     assert merged(executed(), failure(reason, "full")).failure.message == "full"
     with pytest.raises(DisagreementError, match="host b alone failed: damaged"):  # others may wait in a collective

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 
@@ -12,7 +13,7 @@ from shardcall_worker.v1 import host_service_pb2
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # waits for no writer of a FIFO
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ESTALE})
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ESTALE})
 
 
 class HostFolder:
@@ -39,10 +40,12 @@ class HostFolder:
         if not self._path:
             raise no_folder(self._host)
         try:
-            fd = self._opened(file.path.split("/"), _flags(file))
-            if os.fstat(fd).st_ino == file.inode:
-                return fd
-            os.close(fd)
+            with contextlib.ExitStack() as stack:
+                fd = self._opened(file.path.split("/"), _flags(file))
+                stack.callback(os.close, fd)
+                if os.fstat(fd).st_ino == file.inode:
+                    stack.pop_all()
+                    return fd
         except OSError as error:
             if error.errno not in _ABSENT:
                 raise file_error(error) from error

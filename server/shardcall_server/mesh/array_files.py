@@ -203,7 +203,11 @@ def put_pieces(
         _scatter(piece, bounds, blocks, copier)
 
     def block(index: Sequence[slice] | None) -> np.ndarray:
-        return blocks[bounds_of(index, placement.padded)]
+        bounds = bounds_of(index, placement.padded)
+        if bounds in blocks:
+            return blocks[bounds]
+        # JAX asks a process without devices of the mesh, too, for a block that every device holds.
+        return np.empty([high - low for low, high in bounds], held)
 
     return jax.make_array_from_callback(placement.padded, placement.sharding, block, dtype=held)
 

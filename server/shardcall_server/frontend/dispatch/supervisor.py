@@ -298,15 +298,20 @@ class MeshSupervisor:
             session.stop(StopRequest(wrong))
             return
         mesh = ReadyMesh(session, ready.result(), self._config.make_programs(session))
-        self._config.restore(mesh).add_done_callback(lambda _: self._prepare_to_announce(mesh))
+        timer = self._announce_in_time(mesh)  # a disk that hangs keeps the mesh from no other calls
+        self._config.restore(mesh).add_done_callback(lambda _: self._prepare_to_announce(mesh, timer))
 
-    def _prepare_to_announce(self, mesh: ReadyMesh) -> None:
-        if (warm_up := self._config.warm_up) is None:
-            self._announce(mesh)
-            return
+    def _announce_in_time(self, mesh: ReadyMesh) -> threading.Timer:
         timer = threading.Timer(self._config.limits.start_s * _WARM_UP_SHARE, self._announce, [mesh])
         timer.daemon = True
         timer.start()
+        return timer
+
+    def _prepare_to_announce(self, mesh: ReadyMesh, timer: threading.Timer) -> None:
+        if (warm_up := self._config.warm_up) is None:
+            timer.cancel()
+            self._announce(mesh)
+            return
         threading.Thread(target=self._warm_up, args=[warm_up, mesh, timer], name="warm-up", daemon=True).start()
 
     def _warm_up(self, warm_up: WarmUp, mesh: ReadyMesh, timer: threading.Timer) -> None:

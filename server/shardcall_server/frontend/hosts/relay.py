@@ -84,7 +84,7 @@ class RelayedLink:
             start_id=self._start_id,
             memory_id=file.memory_id,
             path=file.path,
-            inode=file.status.st_ino,
+            inode=file.inode,
             is_folder=file.is_folder,
             is_written=file.is_written,
         )

@@ -20,6 +20,8 @@ class OpenFile:
         on_gone: called with the id after the last use, so that the workers close the file.
 
     Attributes:
+        inode: its inode number, by which other hosts recognize it.
+        is_folder: True for a directory.
         nbytes: 0: the file is not mapped.
         is_written: True if the workers write to it.
     """
@@ -30,21 +32,14 @@ class OpenFile:
         self.memory_id = memory_id
         self.path = path
         self.is_written = is_written
+        status = os.fstat(fd)  # here, since a disk that hangs must stop no thread that sends commands
+        self.inode = status.st_ino
+        self.is_folder = stat.S_ISDIR(status.st_mode)
         self.fd = os.dup(fd)
         self.nbytes = 0
         self._users = 1
         self._on_gone = on_gone
         self._lock = threading.Lock()  # guards `_users`
-
-    @property
-    def status(self) -> os.stat_result:
-        """The status of the file: its inode number, by which other hosts recognize it, and whether it is a folder."""
-        return os.fstat(self.fd)
-
-    @property
-    def is_folder(self) -> bool:
-        """True for a directory."""
-        return stat.S_ISDIR(self.status.st_mode)
 
     def view(self, begin: int, nbytes: int) -> np.ndarray:
         """Raises an error: the file is not mapped, and no other host can have its bytes."""

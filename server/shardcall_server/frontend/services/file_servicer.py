@@ -216,7 +216,7 @@ def _was_replaced(folder: ArrayFolder, call: ServerCall, name: str, file: OpenFi
     """
     if is_unseen(error):
         with folder.opened(call.principal_name, name) as (fd, _):
-            return os.fstat(fd).st_ino != file.status.st_ino
+            return os.fstat(fd).st_ino != file.inode
     return error.reason is Reason.FILE_NOT_FOUND
 
 

@@ -18,8 +18,9 @@ _MAY_FAIL_ALONE = (
     {"failure", "known_answer_compiled"},
 )
 _MAY_REFUSE_ALONE = {"failure", "executed"}
-# A process without devices of a call's mesh sees no flags of its checks, and no process waits for another's disk.
-_REFUSED_ALONE = OF_VALUES | {Reason.FILE_LIMIT, Reason.FILES_UNAVAILABLE}
+# A process without devices of a call's mesh sees no flags of its checks, and no process waits for another's disk. The
+# directory of a save whose caller has left is removed before some processes have written their chunks and after others.
+_REFUSED_ALONE = OF_VALUES | {Reason.FILE_LIMIT, Reason.FILES_UNAVAILABLE, Reason.FILE_NOT_FOUND}
 
 
 class DisagreementError(Exception):
