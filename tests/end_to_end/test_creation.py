@@ -39,6 +39,8 @@ CALLS = [
     lambda xp: xp.linspace(0, 1j, 5),
     lambda xp: xp.linspace(0, 9, 4, dtype=np.int32),
     lambda xp: xp.linspace(2, 5, 1),
+    lambda xp: xp.linspace(np.float16(0.1), np.float16(777), 5000),
+    lambda xp: xp.linspace(np.float16(0), np.float16(3e-7), 10, endpoint=False),
     lambda xp: xp.eye(3, 5, k=-1, dtype=np.int32),
     lambda xp: xp.identity(3, np.float32),
     lambda xp: xp.tri(3, 4, 1),

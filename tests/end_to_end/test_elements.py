@@ -73,6 +73,12 @@ def test_functions_of_elements_are_numpys(strict_client, function, x):
     check(strict_client, function, x)
 
 
+def test_i0_of_zero_is_exactly_one(strict_client):
+    for dtype in (np.float16, np.float32, np.float64, np.int8):
+        result = np.i0(strict_client.put(np.zeros(9, dtype), mesh=MESH)).get()
+        np.testing.assert_array_equal(result, np.ones_like(np.i0(np.zeros(9, dtype))), strict=True)
+
+
 def test_bits_of_every_type_are_counted(strict_client):
     for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
         dtype = np.dtype(name)

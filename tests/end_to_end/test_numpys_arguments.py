@@ -74,6 +74,18 @@ def test_reductions_of_some_elements(client):
     check(client, "std", X, ddof=0.5)
 
 
+def test_sums_that_begin_with_negative_zero(client):
+    for dtype in (np.float16, np.float32, np.float64, np.complex128):
+        x = np.full((19, 3), -0.0, dtype)
+        x[5, 1], x[7, 2] = 0.0, 3
+        initial = dtype(complex(-0.0, -0.0) if dtype is np.complex128 else -0.0)
+        for on in (MESH, {}):
+            for arguments in ({}, {"where": x == 0}, {"where": np.zeros((19, 3), bool)}):
+                total = client.sum(x, axis=0, initial=initial, **arguments, **on).array
+                assert total.tobytes() == np.sum(x, axis=0, initial=initial, **arguments).tobytes()
+        assert not np.signbit(client.sum(x, axis=0, **MESH).array.real).any()
+
+
 def test_what_reductions_refuse(client):
     for arguments in (
         {"where": X > 2},

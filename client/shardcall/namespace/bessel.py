@@ -61,11 +61,12 @@ def i0(xp: NamespaceBase, x: OperandLike) -> Any:
     def add_term(carry: Any, pair: Any) -> tuple[Any, Any]:
         position, is_small, sum_before, sum_two_before = carry
         term = xp.where(is_small, pair[0], pair[1])
-        total = xp.subtract(xp.add(term, xp.multiply(xp.multiply(position, 2), sum_before)), sum_two_before)
+        total = xp.add(xp.subtract(xp.multiply(xp.multiply(position, 2), sum_before), sum_two_before), term)
         return (position, is_small, total, sum_before), ()
 
     zero = zeros_like(xp, position)
     (_, _, before, two_before), _ = scan(xp, add_term, (position, is_small, zero, zero), np.stack(others))
-    series = xp.subtract(xp.add(xp.where(is_small, *first), xp.multiply(position, before)), two_before)
+    # In this order i0 of 0 is exactly 1.
+    series = xp.add(xp.subtract(xp.multiply(position, before), two_before), xp.where(is_small, *first))
     result = xp.multiply(xp.exp(x), series)
     return xp.where(is_small, result, xp.divide(result, xp.sqrt(x)))

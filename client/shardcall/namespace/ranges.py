@@ -84,7 +84,8 @@ def linspace(
     with np.errstate(all="ignore"):
         delta = np.subtract(last, first, dtype=computed_type)
         step = np.asarray(delta / steps if steps > 0 else delta * np.nan)
-    if first.ndim or last.ndim:
+    is_underflow = steps > 0 and bool(np.any((step == 0) & (delta != 0)))
+    if first.ndim or last.ndim or is_underflow:
         result = _lines(xp, first, delta, step, count, steps, axis, to)
         if endpoint and count > 1:
             index = xp.reshape(arange(xp, count), [-1] + [1] * delta.ndim)

@@ -12,7 +12,7 @@ from jax import lax
 from shardcall_core.layouts.layout import required
 from shardcall_server.kernels.array_functions.row import CallShapes, ResultBlock, Row
 from shardcall_server.kernels.core.bits import moved_in_block
-from shardcall_server.kernels.core.element_types import narrow, widen
+from shardcall_server.kernels.core.element_types import is_narrow_float, narrow, round_to, widen
 
 
 def _free(call: CallShapes) -> tuple[tuple[int | None, ...], ...]:
@@ -37,6 +37,14 @@ def _on_line(start: jax.Array, step: jax.Array, index: jax.Array) -> jax.Array:
     return start + (_rounded(product) if start.dtype.kind == "f" else product)
 
 
+def _in_steps(start: jax.Array, step: jax.Array, index: jax.Array, dtype: np.dtype) -> jax.Array:
+    """Returns ``start + index * step``, where `numpy.linspace` rounds each of the three to a narrow type."""
+    if not is_narrow_float(dtype):
+        return _on_line(start, step, index)
+    count = round_to(index.astype(start.dtype), dtype)
+    return start + round_to(count * step, dtype)
+
+
 def _full(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     return moved_in_block(lambda bits: lax.broadcast(bits, block.shape), required(operands[-1]))
 
@@ -52,7 +60,7 @@ def _arange(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Arr
 def _linspace(block: ResultBlock, operands: Sequence[jax.Array | None]) -> jax.Array:
     start, step, last = (None if operand is None else widen(operand, block.dtype) for operand in operands)
     index = block.index(0)
-    values = _on_line(required(start), required(step), index)
+    values = _in_steps(required(start), required(step), index, block.dtype)
     if last is not None:
         values = jnp.where(index == max(block["size"] - 1, 1), last, values)
     return narrow(values, block.dtype)

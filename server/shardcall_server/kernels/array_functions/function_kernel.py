@@ -32,7 +32,7 @@ class TableKernel(FunctionKernel[Any]):
     they shard; a function that is much longer than a copy runs on one device, and another gathers its operands.
     """
 
-    version = 3
+    version = 4
     row: ClassVar[Row]
     parameter_class: ClassVar[type]
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from shardcall_core.functions.reductions import ReduceParameters, VarParameters, operands_of
 from shardcall_core.functions.table import FUNCTIONS
@@ -24,11 +25,13 @@ from shardcall_core.layouts.layout import (
     required,
 )
 from shardcall_server.kernels.core.blocks import fit, partition_spec
+from shardcall_server.kernels.core.differentiation import is_differentiated
 from shardcall_server.kernels.core.element_types import narrow, widen
+from shardcall_server.kernels.core.exactness import is_relaxed
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.elementwise.reduction_bodies import REDUCTIONS, ReducedAxis, Reducer, Reduction
-from shardcall_server.kernels.numerics.ordering import truth
+from shardcall_server.kernels.numerics.ordering import is_negative_zero, truth
 
 
 class ReduceKernel(FunctionKernel[ReduceParameters]):
@@ -49,7 +52,7 @@ class ReduceKernel(FunctionKernel[ReduceParameters]):
     """
 
     reduction: ClassVar[Reduction]
-    version = 7
+    version = 8
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: ReduceParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -115,7 +118,10 @@ def _reduce(
     ddof = problem.parameters.ddof if isinstance(problem.parameters, VarParameters) else 0
     reduced = row.body(x, reducer, result.dtype, ddof)
     if initial is not None:
-        reduced = _begun(row, reducer, reduced, _initial(next(rest), result.dtype))
+        start = _initial(next(rest), result.dtype)
+        reduced = _begun(row, reducer, reduced, start)
+        if row.name == "sum" and not is_relaxed() and not is_differentiated():
+            reduced = _signed_zero(widen(x, result.dtype), reducer, reduced, start)
     if not problem.parameters.keepdims:
         reduced = jnp.squeeze(reduced, reducer.axes)
     return narrow(reduced, result.dtype)
@@ -129,6 +135,17 @@ def _begun(row: Reduction, reducer: Reducer, reduced: jax.Array, initial: jax.Ar
     if reducer.where is None or row.of_none is not None:
         return combined
     return jnp.where(reducer.any(reducer.where), combined, initial)
+
+
+def _signed_zero(x: jax.Array, reducer: Reducer, total: jax.Array, initial: jax.Array) -> jax.Array:
+    """Returns a sum that is -0.0 where it begins with -0.0 and all elements are -0.0, as NumPy's."""
+    if x.dtype.kind == "c":
+        parts = [_signed_zero(part(x), reducer, part(total), part(initial)) for part in (lax.real, lax.imag)]
+        return lax.complex(*parts)
+    if x.dtype.kind != "f":
+        return total
+    is_negative = is_negative_zero(initial) & ~reducer.any(~is_negative_zero(x))
+    return jnp.where(is_negative, initial, total)
 
 
 def _initial(value: jax.Array, dtype: np.dtype) -> jax.Array:

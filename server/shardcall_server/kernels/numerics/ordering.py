@@ -40,6 +40,12 @@ def truth(x: jax.Array) -> jax.Array:
     return x if x.dtype == np.bool_ else is_nonzero(widen(x, np.dtype(x.dtype)))
 
 
+def is_negative_zero(x: jax.Array) -> jax.Array:
+    """Returns True for -0.0 among real floating-point numbers."""
+    bits = _bits(x)
+    return bits == np.iinfo(bits.dtype).min
+
+
 def is_negative(x: jax.Array) -> jax.Array:
     """Returns ``x < 0`` of real numbers: False for -0.0 and NaN."""
     return (order_key(x) < 0) & ~jnp.isnan(x)
