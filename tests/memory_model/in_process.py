@@ -94,11 +94,14 @@ class InProcessClient(sc.Client):
 
     def __init__(self) -> None:
         self._templates = Templates()
-        self._here = ServerIdentity("in this process", 0)
         self._submitter = InProcessSubmitter()  # type: ignore[assignment]
         self._tracer = CallTracer(self._submitter, self._templates.messages)  # type: ignore[arg-type]
         self._implicit_gets = ImplicitGets("allow")
         self._kernels = frozenset(FUNCTIONS)
+
+    @property
+    def _here(self) -> ServerIdentity:
+        return ServerIdentity("in this process", 0)
 
     def put(self, x: Any, /, **options: Any) -> RemoteArray:
         """Returns an array of this process as one on the mesh."""
