@@ -54,6 +54,10 @@ class ServerList:
         index = self._attempt.index
         return self._current if index is None else index
 
+    def is_next(self, server: int) -> bool:
+        """Returns whether attempts that begin now are at a server."""
+        return server == self._current
+
     @property
     def other_addresses(self) -> frozenset[str]:
         """The addresses of the servers that are not the current one."""

@@ -92,15 +92,21 @@ class Transport:
         """
         self._use = use
 
-    def _describe(self, server: int, timeout_s: float, metadata: Metadata, interrupt: InterruptHandler) -> None:
-        """Asks a server, which the attempt of this thread is at, for its description, unless it is in use."""
+    def _describe(self, server: int, timeout_s: float, metadata: Metadata, interrupt: InterruptHandler) -> bool:
+        """Asks a server, which the attempt of this thread is at, for its description, unless it is in use.
+
+        Returns:
+            whether it was asked.
+        """
         if server == self._described or self._use is None:
-            return
+            return False
         request, method = server_info_service_pb2.GetServerInfoRequest(), self.stubs.server.GetServerInfo
         answer = cancellation.call_unary(method, request, timeout_s, metadata, interrupt, self._beginning())
         with self._lock:
-            self._use(server_info.from_proto(answer))
-            self._described = server
+            if self.servers.is_next(server):  # else others have gone on, and the next server has been described
+                self._use(server_info.from_proto(answer))
+                self._described = server
+        return True
 
     def limit_calls(self, max_calls: int) -> None:
         """Limits the calls in flight; others wait in this process. 0 for no limit."""
@@ -259,10 +265,10 @@ class Transport:
                         InterruptHandler() as interrupt,
                     ):
                         shown = self.servers.token.show(deadline.remaining_s())
-                        server_timeout_s, timeout_s = deadline.rpc_timeout()
-                        attempt = Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
+                        attempt = _attempt(deadline, request_id, shown)
                         with self._translated(deadline, kernel, request_id):
-                            self._describe(server, timeout_s, attempt.metadata, interrupt)
+                            if self._describe(server, attempt.timeout_s, attempt.metadata, interrupt):
+                                attempt = _attempt(deadline, request_id, shown)
                             return send(attempt, interrupt)
                 except ShardcallError as error:
                     if self.renew_token(error, shown, deadline.remaining_s()):
@@ -372,6 +378,11 @@ class Transport:
                 status=grpc.StatusCode.UNAVAILABLE,
             )
         return failure
+
+
+def _attempt(deadline: Deadline, request_id: str, shown: str) -> Attempt:
+    server_timeout_s, timeout_s = deadline.rpc_timeout()
+    return Attempt(timeout_s, rpc_metadata(server_timeout_s, request_id, shown))
 
 
 def _only_response(messages: Messages, _: Meter) -> array_service_pb2.PutArrayResponse:
