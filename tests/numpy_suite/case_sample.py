@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 CASES = 8
-"""How many cases of a test are in the sample at least, and how many values a parameter may have to be covered."""
+"""The smallest number of cases of a test in the sample, and the largest number of values that is covered."""
 
 
 def sample_of(cases: Iterable[pytest.Function]) -> set[pytest.Function]:
