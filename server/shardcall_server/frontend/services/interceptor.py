@@ -34,6 +34,7 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 HandlerOf: TypeAlias = Callable[[Principal | None], Handler]
 """Returns the handler of an RPC of a principal."""
 _OURS = ("/shardcall.v1.", f"/{INFERENCE_SERVICE}/")
+_STREAMS_OF_CALLS = frozenset({"ModelStreamInfer"})
 _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
     "ExecuteStream": partial(decode, kernel_service_pb2.ExecuteStreamRequest),
     "PutArray": partial(decode, array_service_pb2.PutArrayRequest),
@@ -124,7 +125,9 @@ class CallInterceptor(grpc.ServerInterceptor):
         carrier = _CARRIERS.get(method)
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
-        traits = _MethodTraits(method, RULES[name].needs_call_slot, handler.request_streaming)
+        traits = _MethodTraits(
+            method, RULES[name].needs_call_slot, handler.request_streaming, method in _STREAMS_OF_CALLS
+        )
         implementation = cast(
             Any, handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
         )
@@ -218,6 +221,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         A method with one request is registered as a streaming one, which is the same on the wire: gRPC would otherwise
         read the request before the handler runs, on a thread that waits for it without a limit.
         """
+        has_arrived = False
         while True:
             with self._idle_limit(call, "the caller sent nothing"):
                 request = next(requests, None)
@@ -228,8 +232,12 @@ class CallInterceptor(grpc.ServerInterceptor):
                 yield _parsed(request if request is not None else _ParseFailure())
                 return
             if request is None:
-                advance(True)
+                if not has_arrived:
+                    advance(True)
                 return
+            if traits.has_calls and not has_arrived:
+                advance(True)
+                has_arrived = True
             yield _parsed(request)
 
     def _idle_limit(self, call: ServerCall, what: str) -> AbstractContextManager[None]:
@@ -270,11 +278,13 @@ class _MethodTraits:
         name: the method's name without its service, "Execute".
         needs_slot: whether it needs a call slot.
         streams: whether its requests are a stream.
+        has_calls: whether each request of its stream is a call, and so complete.
     """
 
     name: str
     needs_slot: bool
     streams: bool
+    has_calls: bool
 
 
 class _ParseFailure:
