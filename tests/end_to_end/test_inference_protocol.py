@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 
 import grpc
@@ -21,12 +22,15 @@ from end_to_end.inference_requests import (
     shared_file,
     tensor,
 )
-from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, token_of
+from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, open_channel, token_of
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from rows import rows
 
 import shardcall as sc
+from shardcall.v1 import model_service_pb2
+from shardcall.v1.model_service_pb2_grpc import ModelServiceStub
+from shardcall_core.types import arrays
 from shardcall_core.wire import token_file
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -409,3 +413,62 @@ def test_deadlines_are_those_of_calls(stub):
     for item, name in zip(request.inputs, names, strict=False):
         item.name = name
     refusal(stub.ModelInfer, request, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+def test_an_idle_stream_holds_a_call_slot_and_no_upload_slot():
+    with running_server("--max-concurrent-calls", "2") as running, connected(running.address) as stub:  # 1 of a client
+        ending = threading.Event()
+
+        def requests():
+            yield infer("sum", {"x": X}, {})
+            ending.wait(60)
+
+        stream = stub.ModelStreamInfer(requests(), timeout=60)
+        try:
+            assert not next(stream).error_message
+            with pytest.raises(grpc.RpcError) as waited:
+                stub.ModelInfer(infer("sum", {"x": X}, {}), timeout=2)
+            assert waited.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        finally:
+            ending.set()
+        assert list(stream) == []
+        assert arrays_of(stub.ModelInfer(infer("sum", {"x": X}, {})))["result0"] == X.sum()
+
+
+def test_an_output_that_the_caller_names_is_small_beside_others(client, stub):
+    client.publish(lambda x: (x, np.broadcast_to(x, (1200, 1200))), "small", sc.Array((1, 1), "float32"))
+    request = infer("small", {"x": X[:1, :1] + 3}, {})
+    refusal(stub.ModelInfer, request, EXHAUSTED)
+    request.outputs.add(name="result0")
+    assert arrays_of(stub.ModelInfer(request))["result0"] == 3
+    client.unpublish("small")
+
+
+def test_regions_are_checked_before_the_call_runs(stub):
+    request = infer("sum", {"x": X}, {})
+    request.outputs.add(name="result0").parameters["shared_memory_region"].string_param = "no"
+    assert refusal(stub.ModelInfer, request, INVALID) == "outputs[0]"
+    request = infer("sum", {}, {})
+    x = request.inputs.add(name="x", datatype="FP32", shape=[1 << 20])
+    x.parameters["shared_memory_region"].string_param = "no"
+    x.parameters["shared_memory_byte_size"].int64_param = 4 << 20
+    assert refusal(stub.ModelInfer, request, INVALID) == "inputs[0]"
+    x.shape[0], x.parameters["shared_memory_byte_size"].int64_param = 1 << 40, 4 << 40
+    refusal(stub.ModelInfer, request, EXHAUSTED)
+
+
+def test_descriptions_of_models_are_small(serving):
+    with open_channel(serving.address) as channel:
+        models = ModelServiceStub(channel)
+        array = arrays.to_proto(sc.Array((4,), "float32"))
+        request = model_service_pb2.PublishModelRequest(name="wide")
+        request.call.kernel = "negative"
+        request.operands.add(input=0)
+        for i in range(100):
+            request.inputs.add(name=f"{i:0256}", type=array)
+        refusal(models.PublishModel, request, EXHAUSTED)
+        for i in range(2000):
+            request.inputs.add(name=str(i), type=array)
+        assert refusal(models.PublishModel, request, INVALID) == "operands"
+        request.name = "graph"
+        assert refusal(models.PublishModel, request, INVALID) == "name"

@@ -135,7 +135,9 @@ class PublishModelRequest(_message.Message):
 
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelTensor]:
-        """The inputs of the model. Those that are no operand are ignored in requests."""
+        """The inputs of the model, at most 1024. Those that are no operand are ignored in
+        requests. With the outputs, their names and types have at most 16 KiB.
+        """
 
     @_builtins.property
     def operands(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelOperand]:

@@ -16,6 +16,9 @@ from shardcall_inference.v1 import inference_service_pb2
 from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.inference.tensors import InputTensor, malformed
 
+PROGRAMS = "graph"
+"""The kernel that runs programs, and is no model."""
+
 _MAX_CACHED_BYTES = 1 << 10  # of the parameters of one call
 _MAX_TEMPLATES = 256
 _MESH_AXIS = re.compile(r"\s*([A-Za-z_]\w{0,63})=([1-9]\d{0,8})\s*")
@@ -49,17 +52,23 @@ class KernelTemplates:
 def _template(kernel: str, parameters: tuple[tuple[str, bytes], ...]) -> CallTemplate:
     call = kernel_pb2.KernelCall(kernel=kernel)
     for name, data in parameters:
-        value = _value(name, inference_service_pb2.InferParameter.FromString(data))
+        message = inference_service_pb2.InferParameter.FromString(data)
         if name == "mesh":
-            call.mesh.CopyFrom(_mesh(value))
+            call.mesh.CopyFrom(_mesh(_text(name, message)))
         elif name == "strategy":
-            call.strategy = str(value)
+            call.strategy = _text(name, message)
         else:
             try:
-                call.parameters[name].CopyFrom(to_proto(name, value))
+                call.parameters[name].CopyFrom(to_proto(name, _value(name, message)))
             except ShardcallError as error:
                 raise CallError(Reason.INVALID_PARAMETER, str(error), field=f"parameters[{name}]") from None
     return CallTemplate(call)
+
+
+def _text(name: str, message: inference_service_pb2.InferParameter) -> str:
+    if message.WhichOneof("value") != "string_param":
+        raise malformed(f"parameters[{name}]", f"parameter {name!r} is no string; send string_param")
+    return message.string_param
 
 
 def _value(name: str, message: inference_service_pb2.InferParameter) -> Any:
@@ -76,12 +85,12 @@ def _value(name: str, message: inference_service_pb2.InferParameter) -> Any:
         return value
 
 
-def _mesh(text: Any) -> mesh_pb2.Mesh:
-    axes = [_MESH_AXIS.fullmatch(axis) for axis in str(text).split(",")]
+def _mesh(text: str) -> mesh_pb2.Mesh:
+    axes = [_MESH_AXIS.fullmatch(axis) for axis in text.split(",")]
     if not all(axes):
         raise CallError(
             Reason.INVALID_MESH,
-            f"mesh is {shorten(str(text))!r}; send axes of the form name=size, such as x=4,y=2",
+            f"mesh is {shorten(text)!r}; send axes of the form name=size, such as x=4,y=2",
             field="parameters[mesh]",
         )
     return mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name=axis[1], size=int(axis[2])) for axis in axes if axis])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from shardcall_server.frontend.dispatch.kernel_runner import KernelRequest, Kern
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.inference.datatypes import DATATYPES, datatype_of, shape_of
-from shardcall_server.frontend.inference.kernel_models import KernelTemplates, operands_of
+from shardcall_server.frontend.inference.kernel_models import PROGRAMS, KernelTemplates, operands_of
 from shardcall_server.frontend.inference.model_table import Model, ModelTable, operand_source
 from shardcall_server.frontend.inference.shared_memory_regions import SharedMemoryRegions
 from shardcall_server.frontend.inference.tensors import (
@@ -113,7 +113,7 @@ class ModelRunner:
 
     def kernels(self, call: ServerCall) -> Mapping[str, Kernel]:
         """Returns the kernels that are models: all but the one that runs programs."""
-        return {name: kernel for name, kernel in self._supervisor.last_mesh(call).kernels.items() if name != "graph"}
+        return {name: kernel for name, kernel in self._supervisor.last_mesh(call).kernels.items() if name != PROGRAMS}
 
     def find(self, name: str, version: str, call: ServerCall) -> Model | Kernel:
         """Returns the model of a name.
@@ -122,7 +122,7 @@ class ModelRunner:
             CallError: KERNEL_NOT_FOUND.
         """
         model: Model | Kernel | None = self.models.find(name, call.principal_name)
-        if model is None and name != "graph":
+        if model is None and name != PROGRAMS:
             model = self._supervisor.last_mesh(call).kernels.get(name)
         if model is None:
             raise self._no_model(name, call)
@@ -153,14 +153,16 @@ class ModelRunner:
         outputs = _outputs(request) if request.outputs else None
         copies = _RegionCopies(self._regions, self._budget, call)
         try:
-            bound = self._bound(model, parameters, read_inputs(request), copies)
-            has_parts = outputs is not None and any(output.part is not None for output in outputs)
+            copies.check(outputs or ())
+            inputs = read_inputs(request)
+            self._check_inputs(inputs)
+            bound = self._bound(model, parameters, inputs, copies)
 
             async def reserve(nbytes: int) -> None:
-                if has_parts:
-                    copies.reserve(nbytes)
-                else:
+                if outputs is None:
                     self._check_response(nbytes)
+                else:  # of which the caller may want some, or have them in regions
+                    copies.reserve(nbytes)
 
             nbytes = count_bytes(bound.operands).operands
             kernel_request = KernelRequest(bound.template, bound.operands, nbytes)
@@ -205,6 +207,18 @@ class ModelRunner:
         ]
         return _BoundCall(model.template, sources, inline)
 
+    def _check_inputs(self, inputs: Sequence[InputTensor]) -> None:
+        """Raises CallError for more bytes than a call may have, before they are read from regions."""
+        nbytes = sum(tensor.type.nbytes for tensor in inputs)
+        if nbytes > self._max_call_bytes:
+            raise CallError(
+                Reason.CALL_TOO_LARGE,
+                f"the inputs have {exact(nbytes)}, and those of a call at most {exact(self._max_call_bytes)}; "
+                "send less at a time, or start the server with a larger --max-call-bytes",
+                field="inputs",
+                metadata={"bytes": str(nbytes), "limit": str(self._max_call_bytes)},
+            )
+
     def _check_response(self, nbytes: int) -> None:
         """Raises CallError for outputs that do not fit a response."""
         if nbytes > self._max_response_bytes:
@@ -230,8 +244,7 @@ class ModelRunner:
         """
         if outputs is None:
             outputs = [_Output(i, "", None) for i in range(len(results))]
-        else:
-            self._check_outputs(outputs, results)
+        data = self._data_of(outputs, results)
         for output in outputs:
             result = results[output.index]
             code = result.type.element_type
@@ -240,15 +253,21 @@ class ModelRunner:
             shape = result.type.shape or (1,)
             tensor = response.outputs.add(name=f"result{output.index}", datatype=DATATYPES[code], shape=shape)
             if output.part is None:
-                response.raw_output_contents.append(result.inline.data)
+                response.raw_output_contents.append(data[output.index])
                 continue
-            copies.write(output.part, result.inline.data, output.field)
+            copies.write(output.part, data[output.index], output.field)
             response.raw_output_contents.append(b"")
             tensor.parameters["shared_memory_region"].string_param = output.part.name
-            tensor.parameters["shared_memory_byte_size"].int64_param = len(result.inline.data)
+            tensor.parameters["shared_memory_byte_size"].int64_param = len(data[output.index])
             tensor.parameters["shared_memory_offset"].int64_param = output.part.offset
 
-    def _check_outputs(self, outputs: Sequence[_Output], results: Sequence[kernel_service_pb2.Result]) -> None:
+    def _data_of(self, outputs: Sequence[_Output], results: Sequence[kernel_service_pb2.Result]) -> Mapping[int, bytes]:
+        """Returns the bytes of outputs by their indices: a message copies them each time that they are read.
+
+        Raises:
+            CallError: there is no such result, or its part of a region or the response is too small.
+        """
+        data: dict[int, bytes] = {}
         for output in outputs:
             if output.index >= len(results):
                 names = [f"result{i}" for i in range(len(results))]
@@ -257,7 +276,8 @@ class ModelRunner:
                     f"{output.field}.name is result{output.index}; {did_you_mean('', names)}",
                     field=f"{output.field}.name",
                 )
-            nbytes = len(results[output.index].inline.data)
+            data[output.index] = results[output.index].inline.data
+            nbytes = len(data[output.index])
             if output.part is not None and nbytes > output.part.nbytes:
                 raise CallError(
                     Reason.SIZE_MISMATCH,
@@ -266,7 +286,8 @@ class ModelRunner:
                     field=f"{output.field}.parameters[shared_memory_byte_size]",
                     metadata={"expected": str(nbytes), "given": str(output.part.nbytes)},
                 )
-        self._check_response(sum(len(results[item.index].inline.data) for item in outputs if item.part is None))
+        self._check_response(sum(len(data[item.index]) for item in outputs if item.part is None))
+        return data
 
 
 class _RegionCopies:
@@ -288,11 +309,18 @@ class _RegionCopies:
         if self._reserved:
             self._budget.release(self._call.owner, self._reserved)
 
+    def check(self, tensors: Iterable[InputTensor | _Output]) -> None:
+        """Raises CallError unless all tensors are in their regions."""
+        for tensor in tensors:
+            if (part := tensor.part) is not None:
+                self._regions.check(self._call.principal_name, part.name, part.offset, part.nbytes, tensor.field)
+
     def data(self, tensor: InputTensor) -> bytes:
         """Returns the bytes of an input, read from its region if it is there."""
         part = tensor.part
         if part is None:
             return tensor.data
+        self.check([tensor])
         self.reserve(part.nbytes)
         data = self._regions.read(self._call.principal_name, part.name, part.offset, part.nbytes, tensor.field)
         check_inline(tensor.type, data, tensor.field)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from shardcall_core.access.addresses import is_loopback
@@ -152,19 +154,13 @@ class SharedMemoryRegions:
 
     def read(self, owner: str, name: str, offset: int, nbytes: int, field: str) -> bytes:
         """Returns bytes of a region; arguments and errors as of `RegisteredRegion.read`."""
-        file = self._opened(owner, name, field)
-        try:
-            return file.read(offset, nbytes, field)
-        finally:
-            os.close(file.file)
+        with self._opened(owner, name, field) as region:
+            return region.read(offset, nbytes, field)
 
     def write(self, owner: str, name: str, offset: int, data: bytes, field: str) -> None:
         """Writes bytes to a region; arguments and errors as of `RegisteredRegion.write`."""
-        file = self._opened(owner, name, field)
-        try:
-            file.write(offset, data, field)
-        finally:
-            os.close(file.file)
+        with self._opened(owner, name, field) as region:
+            region.write(offset, data, field)
 
     def check(self, owner: str, name: str, offset: int, nbytes: int, field: str) -> None:
         """Raises CallError unless bytes are in a region."""
@@ -196,12 +192,23 @@ class SharedMemoryRegions:
             raise _invalid(field, name, "no region of this principal has this name; register it first")
         return region
 
-    def _opened(self, owner: str, name: str, field: str) -> RegisteredRegion:
-        """Returns a region with a descriptor of its own, which the caller closes."""
-        with self._lock:
-            if (region := self._regions.get((owner, name))) is not None:
-                return replace(region, file=os.dup(region.file))
-        raise _invalid(field, name, "no region of this principal has this name; register it first")
+    @contextmanager
+    def _opened(self, owner: str, name: str, field: str) -> Iterator[RegisteredRegion]:
+        """Yields a region with a descriptor of its own, which no other request closes."""
+        try:
+            with self._lock:
+                region = self._regions.get((owner, name))
+                file = os.dup(region.file) if region is not None else -1
+            if region is None:
+                raise _invalid(field, name, "no region of this principal has this name; register it first")
+            try:
+                yield replace(region, file=file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise _invalid(
+                field, name, f"its memory cannot be used ({error.strerror}); send tensors in messages"
+            ) from error
 
 
 def _is_here(connection: str) -> bool:

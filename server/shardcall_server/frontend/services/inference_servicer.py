@@ -137,7 +137,7 @@ class InferenceServicer:
         self, requests: Iterator[inference_service_pb2.ModelInferRequest], call: ServerCall
     ) -> Iterator[inference_service_pb2.ModelStreamInferResponse]:
         """Runs models, one after the other."""
-        metadata, version = call.metadata, self._gate.version
+        metadata, version = call.metadata, -1  # the tokens may have changed since the stream was admitted
         for request in requests:
             if version != self._gate.version:
                 version = self._gate.version

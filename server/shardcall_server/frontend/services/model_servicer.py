@@ -12,6 +12,7 @@ from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
 from shardcall_server.frontend.inference.datatypes import datatype_of
+from shardcall_server.frontend.inference.kernel_models import PROGRAMS
 from shardcall_server.frontend.inference.model_table import (
     Model,
     ModelOperand,
@@ -26,6 +27,7 @@ from shardcall_server.link.wire import check_operand_count, decode_array_type, e
 from shardcall_server.settings import Settings
 
 _MAX_NAME = 256
+_MAX_DESCRIPTION_BYTES = 16 << 10
 
 
 class ModelServicer:
@@ -56,15 +58,17 @@ class ModelServicer:
     ) -> model_service_pb2.PublishModelResponse:
         """Publishes a program, compiled."""
         check_model_name(request.name)
-        if request.name in self._kernels(call):
+        if request.name == PROGRAMS or request.name in self._kernels(call):
             raise CallError(
                 Reason.INVALID_PARAMETER,
                 f"{request.name!r} is a kernel, which every caller runs by this name; use another",
                 field="name",
             )
+        check_operand_count(len(request.inputs))
         inputs = _inputs(request.inputs)
         operands = self._operands(request.operands, inputs)
-        template = CallTemplate(request.call)
+        # A copy, since a part of a message keeps the complete one, with the constants.
+        template = CallTemplate(kernel_pb2.KernelCall.FromString(request.call.SerializeToString()))
         sources = [operand_source(self._array_table, call.principal_name, item, inputs) for item in operands]
         compiled = call.run(self._execution.prepare(call, template, sources))
         outputs = [
@@ -84,6 +88,7 @@ class ModelServicer:
             call.owner,
             request.ByteSize(),
         )
+        _check_description(_described(model, call))
         return model_service_pb2.PublishModelResponse(model=_described(self._models.put(model), call))
 
     def UnpublishModel(  # noqa: N802
@@ -145,6 +150,19 @@ def _inputs(messages: Iterable[model_service_pb2.ModelTensor]) -> list[Tensor]:
         datatype_of(array, field)
         inputs[message.name] = Tensor(message.name, array)
     return list(inputs.values())
+
+
+def _check_description(description: model_service_pb2.ModelDescription) -> None:
+    """Raises CallError for names and shapes that lists of models, which are one message, could not hold."""
+    nbytes = description.ByteSize()
+    if nbytes > _MAX_DESCRIPTION_BYTES:
+        raise CallError(
+            Reason.CALL_TOO_LARGE,
+            f"the names and types of the inputs and outputs have {exact(nbytes)}, and those of a model at most "
+            f"{exact(_MAX_DESCRIPTION_BYTES)}; give it fewer inputs, or arguments with shorter names",
+            field="inputs",
+            metadata={"bytes": str(nbytes), "limit": str(_MAX_DESCRIPTION_BYTES)},
+        )
 
 
 def _described(model: Model, call: ServerCall) -> model_service_pb2.ModelDescription:
