@@ -33,7 +33,7 @@ NONE_KEYWORDS = "keywords of other modes that are None, which the service takes 
 MEANS = "variances about a given mean, which a case compares bit by bit with those about the mean"
 SIZES = "arrays larger than a device"
 ORDERS = "orders that NumPy leaves open: of partitions at several positions"
-ROUNDING = "results that are compared beyond what an element type holds, and those of geomspace bit by bit"
+ROUNDING = "results compared beyond what an element type holds; those of geomspace and i0 of integers bit by bit"
 NUMBERS = "numbers alone: methods of ufuncs, and keywords that client.xp does not have"
 EMPTY_LISTS = "lists without elements as indices, which are of no type"
 REFUSED = "arguments that Python itself refuses"
@@ -164,7 +164,9 @@ def check_result(name: str, result: Any, operands: Iterable[Any]) -> None:
     """
     if any(result is operand for operand in operands):
         raise OutOfScopeError(VIEWS)
-    if _is_rounded(name, result):
+    if _is_rounded(name, result) or (
+        name == "i0" and all(np.asarray(operand).dtype.kind == "i" for operand in operands)
+    ):
         raise OutOfScopeError(ROUNDING)
     if name in _EXACT:
         return
