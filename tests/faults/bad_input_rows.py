@@ -42,7 +42,6 @@ METHODS = {
         model_service_pb2,
         array_service_pb2,
         file_service_pb2,
-        model_service_pb2,
         segment_service_pb2,
         server_info_service_pb2,
         profile_service_pb2,
