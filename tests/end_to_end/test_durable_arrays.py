@@ -23,6 +23,7 @@ from shardcall._src.rpc.deadline import Deadline
 
 LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
 X = np.arange(35.0).reshape(7, 5)
+FILES = {".checkpoint", ".npy"}
 
 
 class Restarting:
@@ -60,7 +61,8 @@ class Restarting:
         return self.start(*flags, devices=devices)
 
     def files(self) -> list[str]:
-        return [name for name in sorted(os.listdir(self.folder / ".checkpoints")) if name != "lock"]
+        """The files of checkpoints and their arrays."""
+        return sorted(path.name for path in (self.folder / ".checkpoints").iterdir() if path.suffix in FILES)
 
 
 @pytest.fixture

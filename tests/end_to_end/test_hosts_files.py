@@ -87,6 +87,10 @@ class Hosts:
         """The folder of this user's files."""
         return self.folder / token_file.user_name()
 
+    def checkpoint_files(self) -> list[Path]:
+        """The files of arrays in checkpoints."""
+        return list(self.folder.glob(".checkpoints/*.npy"))
+
     def files(self) -> list[str]:
         return sorted(
             str(path.relative_to(self.principal_folder))
@@ -207,6 +211,26 @@ def test_a_checkpoint_and_a_file_outlive_a_worker_that_is_killed_while_it_saves(
     for array, number in zip(restored, [*numbers, *[0] * (len(PLACEMENTS) - 3)], strict=True):
         same(array, X + number)
     assert (client.open("scalar").get(), client.open("empty").shape) == (3, (0, 4))
+
+
+def test_a_damaged_checkpoint_is_an_error_of_its_array_alone(hosts):
+    """Its file ends within the blocks of the second host, so that the first can read all of its own."""
+    client = hosts.client
+    client.put(X, mesh=LINE, spec=P("x", None), name="whole", durable=True)
+    client.put(X + 1, mesh=LINE, spec=P("x", None), name="damaged", durable=True)
+    hosts.restart_mesh(hosts.kill_worker)
+    restarts, damaged = client.usage().mesh.restarts, client.open("damaged")
+    (file,) = [path for path in hosts.checkpoint_files() if np.array_equal(np.load(path), X + 1)]
+    os.truncate(file, file.stat().st_size - X[0].nbytes)
+    uses = [damaged.get, (damaged + 1).get, damaged[0].get, lambda: client.save(damaged, "i.npy")]
+    for use in [*uses, *uses]:
+        with pytest.raises(sc.ShardcallError, match=r"in a checkpoint.*become shorter.*put it again") as error:
+            use()
+        assert error.value.reason == "FILE_DAMAGED"
+    same((client.open("whole") + damaged.shape[0]).get(), X + 7)
+    client.put(X + 2, mesh=LINE, spec=P("x", None), name="damaged", replace=True, durable=True)
+    same(client.open("damaged").get(), X + 2)
+    assert client.usage().mesh.restarts == restarts
 
 
 @pytest.mark.long

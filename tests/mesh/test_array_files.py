@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 from rows import rows
 
-from shardcall_server.mesh.array_files import boxes, run_offsets
+from shardcall_server.mesh import array_files
+from shardcall_server.mesh.array_files import ArrayFile, boxes, run_offsets
 
 
 def blocks(*edges):
@@ -53,3 +54,18 @@ def test_runs_are_the_elements_of_a_box_in_order(bounds, shape, count):
     offsets = run_offsets(bounds, shape)
     assert len(offsets) == count
     np.testing.assert_array_equal((offsets[:, None] + np.arange(inside.size // count)).reshape(-1), inside)
+
+
+@rows(
+    ("bounds", "shape"),
+    [(((1, 9), (2, 3)), (9, 4)), (((3, 4), (0, 7), (1, 3), (0, 2)), (5, 7, 4, 2)), (((2, 9),), (9,)), ((), ())],
+)
+def test_boxes_of_many_runs_are_read_in_parts(bounds, shape, tmp_path, monkeypatch):
+    monkeypatch.setattr(array_files, "_MAX_RUNS", 3)
+    elements = np.arange(int(np.prod(shape)), dtype=np.uint8).reshape(shape)
+    inside = elements[(*(slice(low, high) for low, high in bounds), ...)].reshape(-1)
+    (tmp_path / "a").write_bytes(b"12" + elements.tobytes())
+    data = np.empty(inside.nbytes, np.uint8)
+    with open(tmp_path / "a", "rb") as file:
+        ArrayFile(file.fileno(), 2).read(bounds, shape, 1, data)
+    np.testing.assert_array_equal(data, inside)

@@ -51,7 +51,18 @@ def save(folder: CheckpointFolder, owner: str, *arrays: CheckpointArray) -> Chec
 
 
 def names(root: Path) -> set[str]:
-    return set(os.listdir(root / ".checkpoints")) - {"lock"}
+    return {name for name in os.listdir(root / ".checkpoints") if name != "lock" and not name.endswith(".marker")}
+
+
+def test_every_server_marks_the_folder_anew(root):
+    markers = []
+    for _ in range(3):
+        with closing(CheckpointFolder(str(root))) as folder:
+            markers.append(folder.marker)
+            assert [path.name for path in root.glob(".checkpoints/*.marker")] == markers[-1:]
+            with closing(CheckpointFolder(str(root))) as second:  # which does not get the checkpoints
+                assert (second.is_held, second.marker) == (False, "")
+    assert len(set(markers)) == 3
 
 
 def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_path):

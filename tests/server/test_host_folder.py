@@ -69,6 +69,14 @@ def test_what_is_not_below_the_folder_is_not_seen(entry, changes, root):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_folder_is_recognized_by_its_marker(root):
+    folder, zarr = HostFolder(str(root), "b"), root / "ada/a.zarr"
+    (zarr / "marker").touch()
+    os.close(folder.open(reference(root, "ada/a.zarr", is_folder=True, marker="marker")))
+    with pytest.raises(CallError, match="does not see"):
+        folder.open(reference(root, "ada/a.zarr", is_folder=True, marker="another"))
+
+
 def test_an_absolute_path_is_not_seen(root):
     secret = root.parent / "secret.npy"
     with pytest.raises(CallError, match="does not see"):

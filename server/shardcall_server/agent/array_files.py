@@ -43,7 +43,7 @@ class HostFolder:
             with contextlib.ExitStack() as stack:
                 fd = self._opened(file.path.split("/"), _flags(file))
                 stack.callback(os.close, fd)
-                if os.fstat(fd).st_ino == file.inode:
+                if os.fstat(fd).st_ino == file.inode and _has(fd, file.marker):
                     stack.pop_all()
                     return fd
         except OSError as error:
@@ -66,6 +66,13 @@ class HostFolder:
                 os.close(fd)
             fd = below
         return fd
+
+
+def _has(folder: int, name: str) -> bool:
+    """Returns whether a directory has a file; True for the empty name. An inode number may be that of another disk."""
+    if name:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return True
 
 
 def _flags(file: host_service_pb2.OpenFile) -> int:

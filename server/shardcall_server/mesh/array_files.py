@@ -8,6 +8,7 @@ the blocks of the devices.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ from shardcall_server.mesh.placement import ParallelCopier, aligned_empty, bound
 from shardcall_server.mesh.resident_arrays import DeviceArray
 
 PIECE_BYTES = 8 << 20
+
+_MAX_RUNS = 1 << 16
+"""The most runs whose positions are in memory: a piece of 8 MiB may have as many as bytes."""
 
 _MAX_BYTE = {
     np.dtype(np.bool_): 1,
@@ -80,10 +84,13 @@ class ArrayFile:
         self, piece: np.ndarray, bounds: Bounds, shape: Sequence[int], itemsize: int
     ) -> Iterator[tuple[np.ndarray, int]]:
         """Yields the parts of a piece that are contiguous in the file, each with its position."""
-        offsets = run_offsets(bounds, shape)
-        nbytes = piece.nbytes // len(offsets)
-        for number, offset in enumerate(map(int, offsets)):  # a list would take more memory than the piece
-            yield piece[number * nbytes : (number + 1) * nbytes], self.offset + offset * itemsize
+        begin = 0
+        for part in parts_of_runs(bounds, shape):
+            offsets = run_offsets(part, shape)
+            nbytes = _size(part) * itemsize // len(offsets)
+            for offset in map(int, offsets):
+                yield piece[begin : begin + nbytes], self.offset + offset * itemsize
+                begin += nbytes
 
 
 @dataclass(frozen=True)
@@ -274,9 +281,7 @@ def run_offsets(bounds: Bounds, shape: Sequence[int]) -> np.ndarray:
     Returns:
         int64[n]: the offsets of n parts of one size, in the order of the box.
     """
-    axis = len(shape)  # of the first axis behind which the box has all of the array
-    while axis and bounds[axis - 1] == (0, shape[axis - 1]):
-        axis -= 1
+    axis = _contiguous_from(bounds, shape)
     offsets, stride = np.zeros(1, np.int64), int(np.prod(shape[axis:], dtype=np.int64))
     for number in reversed(range(axis)):
         low, high = bounds[number]
@@ -284,6 +289,31 @@ def run_offsets(bounds: Bounds, shape: Sequence[int]) -> np.ndarray:
         offsets = (along[:, None] + offsets).reshape(-1)
         stride *= shape[number]
     return offsets
+
+
+def parts_of_runs(bounds: Bounds, shape: Sequence[int]) -> Iterator[Bounds]:
+    """Yields the parts of a box, in its order, each of which has `_MAX_RUNS` contiguous parts at most."""
+    axis = _contiguous_from(bounds, shape) - 1
+    if math.prod(high - low for low, high in bounds[: max(axis, 0)]) <= _MAX_RUNS:
+        yield bounds
+        return
+    number = next(i for i, (low, high) in enumerate(bounds) if high - low > 1)
+    low, high = bounds[number]
+    middle = (low + high) // 2
+    for half in ((low, middle), (middle, high)):
+        yield from parts_of_runs((*bounds[:number], half, *bounds[number + 1 :]), shape)
+
+
+def _contiguous_from(bounds: Bounds, shape: Sequence[int]) -> int:
+    """Returns the first axis from which on a box has all of the array."""
+    axis = len(shape)
+    while axis and bounds[axis - 1] == (0, shape[axis - 1]):
+        axis -= 1
+    return axis
+
+
+def _size(bounds: Bounds) -> int:
+    return math.prod(high - low for low, high in bounds)
 
 
 def _pieces_within(outer: Iterable[Bounds], itemsize: int) -> Iterator[Bounds]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial, reduce
+from collections.abc import Callable, Sequence
+from functools import cache, partial, reduce
 from importlib import import_module
 
 import jax
@@ -20,6 +20,7 @@ from shardcall_worker.v1 import link_pb2
 _JOIN_S = 60
 _HEARTBEAT_S = 10
 _SHUTDOWN_S = 5
+_MESSAGE_BYTES = 512
 # Private, since JAX's public interface lets gloo listen at the address of the host's name, often the loopback.
 _MODULE = "jax._src.lib"
 _MAKE = "make_gloo_tcp_collectives"
@@ -101,11 +102,30 @@ def sum_of_processes(local: np.ndarray) -> np.ndarray:
     Args:
         local: uint8[n]; an element is nonzero in one process at most.
     """
+    sharding, total = _sum_by_process()
+    rows = jax.make_array_from_process_local_data(sharding, local[np.newaxis], (jax.process_count(), local.size))
+    return np.array(total(rows).addressable_data(0))
+
+
+@cache
+def _sum_by_process() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
+    """Returns the sharding of rows, of which every process has one, and what adds them up."""
     first: dict[int, jax.Device] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
     mesh = Mesh(np.array([first[process] for process in sorted(first)]), ("process",))
     sharded, replicated = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("process",), ()))
-    rows = jax.make_array_from_process_local_data(sharded, local[np.newaxis], (len(first), local.size))
-    total = jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=replicated)(rows)
-    return np.array(total.addressable_data(0))
+    return sharded, jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=replicated)
+
+
+def first_message(message: str) -> str:
+    """Returns the message of the first process that has one; a collective that all of them must call.
+
+    Args:
+        message: the message of this process; empty for none.
+    """
+    rows = np.zeros((jax.process_count(), _MESSAGE_BYTES), np.uint8)
+    data = message.encode()[:_MESSAGE_BYTES]
+    rows[jax.process_index(), : len(data)] = np.frombuffer(data, np.uint8)
+    messages = sum_of_processes(rows.reshape(-1)).reshape(rows.shape)
+    return next((row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in messages if row[0]), "")

@@ -12,7 +12,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import SMALL_BYTES, Placement
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
-from shardcall_server.mesh.processes import sum_of_processes
+from shardcall_server.mesh.processes import first_message, sum_of_processes
 
 
 @dataclass(frozen=True)
@@ -82,12 +82,29 @@ class ResidentArrays:
     def _read(self, array_id: int, declared: DeclaredArray) -> DeviceArray:
         self._on_read(True)
         try:
-            resident = DeviceArray(declared.type, declared.read())
+            resident = DeviceArray(declared.type, self._read_by_all(declared))
         finally:
             self._on_read(False)
         if self._arrays.get(array_id) is declared:  # else it was deleted meanwhile
             self._arrays[array_id] = resident
         return resident
+
+    def _read_by_all(self, declared: DeclaredArray) -> jax.Array:
+        """Reads the file of an array; if one process of the mesh cannot, none has the array.
+
+        Otherwise one would refuse the command, and the others would wait for it in the program.
+        """
+        if self._is_one_process:
+            return declared.read()
+        message, array = "", None
+        try:
+            array = declared.read()
+        except CallError as error:
+            message = error.message
+        if message := first_message(message):
+            raise CallError(Reason.FILE_DAMAGED, message, field="handle")
+        assert array is not None
+        return array
 
     def delete(self, array_ids: Iterable[int]) -> bool:
         """Removes arrays, which executions that were launched before still read; returns True if any is large."""

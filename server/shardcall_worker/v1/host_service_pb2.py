@@ -27,7 +27,7 @@ from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__opti
 from shardcall.v1 import server_info_service_pb2 as shardcall_dot_v1_dot_server__info__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall_worker/v1/host_service.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a!shardcall/v1/method_options.proto\x1a&shardcall/v1/server_info_service.proto\"\x9e\x03\n\x0bJoinRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.shardcall_worker.v1.HelloH\x00\x12\x37\n\theartbeat\x18\x02 \x01(\x0b\x32\".shardcall_worker.v1.HostHeartbeatH\x00\x12<\n\x0eworker_started\x18\x03 \x01(\x0b\x32\".shardcall_worker.v1.WorkerStartedH\x00\x12\x38\n\x0cworker_ended\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.WorkerEndedH\x00\x12\x18\n\x0eworker_message\x18\x05 \x01(\x0cH\x00\x12/\n\x07results\x18\x07 \x01(\x0b\x32\x1c.shardcall_worker.v1.ResultsH\x00\x12*\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12/\n\x07leaving\x18\x08 \x01(\x0b\x32\x1c.shardcall_worker.v1.LeavingH\x00\x42\t\n\x07message\"\t\n\x07Leaving\"\x1a\n\x07Results\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\"\xd1\x02\n\x0cJoinResponse\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.shardcall_worker.v1.WelcomeH\x00\x12\x38\n\x0cstart_worker\x18\x02 \x01(\x0b\x32 .shardcall_worker.v1.StartWorkerH\x00\x12\x36\n\x0bstop_worker\x18\x03 \x01(\x0b\x32\x1f.shardcall_worker.v1.StopWorkerH\x00\x12\x33\n\x07\x63ommand\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.HostCommandH\x00\x12*\n\x05\x63hunk\x18\x05 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12\x32\n\topen_file\x18\x06 \x01(\x0b\x32\x1d.shardcall_worker.v1.OpenFileH\x00\x42\t\n\x07message\"s\n\x08OpenFile\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x11\n\tmemory_id\x18\x02 \x01(\x04\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\r\n\x05inode\x18\x04 \x01(\x04\x12\x11\n\tis_folder\x18\x05 \x01(\x08\x12\x12\n\nis_written\x18\x06 \x01(\x08\"a\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x0f\n\x07\x64\x65vices\x18\x04 \x01(\r\"o\n\rHostHeartbeat\x12\x18\n\x10worker_cpu_ticks\x18\x01 \x01(\x04\x12\x13\n\x0bspare_ready\x18\x02 \x01(\x08\x12\x18\n\x10\x61rriving_call_id\x18\x03 \x01(\x04\x12\x15\n\rarrived_bytes\x18\x04 \x01(\x04\"/\n\x07Welcome\x12\x10\n\x08platform\x18\x01 \x01(\t\x12\x12\n\nkeep_spare\x18\x02 \x01(\x08\"D\n\x0bStartWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x13\n\x0bsocket_path\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\"f\n\rWorkerStarted\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x11\n\tis_linked\x18\x03 \x01(\x08\x12\x11\n\tfree_port\x18\x04 \x01(\r\x12\x10\n\x08stood_by\x18\x05 \x01(\x08\"/\n\x0bWorkerEnded\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\x05\"\x1e\n\nStopWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\"}\n\x0bHostCommand\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x19\n\x11\x66ront_end_message\x18\x02 \x01(\x0c\x12\x15\n\roperand_bytes\x18\x03 \x01(\x04\x12\x14\n\x0cresult_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cresult_begin\x18\x05 \x01(\x04\x32h\n\x0bHostService\x12Y\n\x04Join\x12 .shardcall_worker.v1.JoinRequest\x1a!.shardcall_worker.v1.JoinResponse\"\x08\xb2\xd2\x18\x04\x08\x04\x18\x03(\x01\x30\x01\x42MZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n&shardcall_worker/v1/host_service.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a!shardcall/v1/method_options.proto\x1a&shardcall/v1/server_info_service.proto\"\x9e\x03\n\x0bJoinRequest\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.shardcall_worker.v1.HelloH\x00\x12\x37\n\theartbeat\x18\x02 \x01(\x0b\x32\".shardcall_worker.v1.HostHeartbeatH\x00\x12<\n\x0eworker_started\x18\x03 \x01(\x0b\x32\".shardcall_worker.v1.WorkerStartedH\x00\x12\x38\n\x0cworker_ended\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.WorkerEndedH\x00\x12\x18\n\x0eworker_message\x18\x05 \x01(\x0cH\x00\x12/\n\x07results\x18\x07 \x01(\x0b\x32\x1c.shardcall_worker.v1.ResultsH\x00\x12*\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12/\n\x07leaving\x18\x08 \x01(\x0b\x32\x1c.shardcall_worker.v1.LeavingH\x00\x42\t\n\x07message\"\t\n\x07Leaving\"\x1a\n\x07Results\x12\x0f\n\x07\x63\x61ll_id\x18\x01 \x01(\x04\"\xd1\x02\n\x0cJoinResponse\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.shardcall_worker.v1.WelcomeH\x00\x12\x38\n\x0cstart_worker\x18\x02 \x01(\x0b\x32 .shardcall_worker.v1.StartWorkerH\x00\x12\x36\n\x0bstop_worker\x18\x03 \x01(\x0b\x32\x1f.shardcall_worker.v1.StopWorkerH\x00\x12\x33\n\x07\x63ommand\x18\x04 \x01(\x0b\x32 .shardcall_worker.v1.HostCommandH\x00\x12*\n\x05\x63hunk\x18\x05 \x01(\x0b\x32\x19.shardcall.v1.TensorChunkH\x00\x12\x32\n\topen_file\x18\x06 \x01(\x0b\x32\x1d.shardcall_worker.v1.OpenFileH\x00\x42\t\n\x07message\"\x83\x01\n\x08OpenFile\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x11\n\tmemory_id\x18\x02 \x01(\x04\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\r\n\x05inode\x18\x04 \x01(\x04\x12\x11\n\tis_folder\x18\x05 \x01(\x08\x12\x12\n\nis_written\x18\x06 \x01(\x08\x12\x0e\n\x06marker\x18\x07 \x01(\t\"a\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12(\n\x08versions\x18\x03 \x01(\x0b\x32\x16.shardcall.v1.Versions\x12\x0f\n\x07\x64\x65vices\x18\x04 \x01(\r\"o\n\rHostHeartbeat\x12\x18\n\x10worker_cpu_ticks\x18\x01 \x01(\x04\x12\x13\n\x0bspare_ready\x18\x02 \x01(\x08\x12\x18\n\x10\x61rriving_call_id\x18\x03 \x01(\x04\x12\x15\n\rarrived_bytes\x18\x04 \x01(\x04\"/\n\x07Welcome\x12\x10\n\x08platform\x18\x01 \x01(\t\x12\x12\n\nkeep_spare\x18\x02 \x01(\x08\"D\n\x0bStartWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x13\n\x0bsocket_path\x18\x02 \x01(\t\x12\x0e\n\x06ticket\x18\x03 \x01(\x0c\"f\n\rWorkerStarted\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0b\n\x03pid\x18\x02 \x01(\x03\x12\x11\n\tis_linked\x18\x03 \x01(\x08\x12\x11\n\tfree_port\x18\x04 \x01(\r\x12\x10\n\x08stood_by\x18\x05 \x01(\x08\"/\n\x0bWorkerEnded\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x0e\n\x06status\x18\x02 \x01(\x05\"\x1e\n\nStopWorker\x12\x10\n\x08start_id\x18\x01 \x01(\x04\"}\n\x0bHostCommand\x12\x10\n\x08start_id\x18\x01 \x01(\x04\x12\x19\n\x11\x66ront_end_message\x18\x02 \x01(\x0c\x12\x15\n\roperand_bytes\x18\x03 \x01(\x04\x12\x14\n\x0cresult_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cresult_begin\x18\x05 \x01(\x04\x32h\n\x0bHostService\x12Y\n\x04Join\x12 .shardcall_worker.v1.JoinRequest\x1a!.shardcall_worker.v1.JoinResponse\"\x08\xb2\xd2\x18\x04\x08\x04\x18\x03(\x01\x30\x01\x42MZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -45,24 +45,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RESULTS']._serialized_end=618
   _globals['_JOINRESPONSE']._serialized_start=621
   _globals['_JOINRESPONSE']._serialized_end=958
-  _globals['_OPENFILE']._serialized_start=960
-  _globals['_OPENFILE']._serialized_end=1075
-  _globals['_HELLO']._serialized_start=1077
-  _globals['_HELLO']._serialized_end=1174
-  _globals['_HOSTHEARTBEAT']._serialized_start=1176
-  _globals['_HOSTHEARTBEAT']._serialized_end=1287
-  _globals['_WELCOME']._serialized_start=1289
-  _globals['_WELCOME']._serialized_end=1336
-  _globals['_STARTWORKER']._serialized_start=1338
-  _globals['_STARTWORKER']._serialized_end=1406
-  _globals['_WORKERSTARTED']._serialized_start=1408
-  _globals['_WORKERSTARTED']._serialized_end=1510
-  _globals['_WORKERENDED']._serialized_start=1512
-  _globals['_WORKERENDED']._serialized_end=1559
-  _globals['_STOPWORKER']._serialized_start=1561
-  _globals['_STOPWORKER']._serialized_end=1591
-  _globals['_HOSTCOMMAND']._serialized_start=1593
-  _globals['_HOSTCOMMAND']._serialized_end=1718
-  _globals['_HOSTSERVICE']._serialized_start=1720
-  _globals['_HOSTSERVICE']._serialized_end=1824
+  _globals['_OPENFILE']._serialized_start=961
+  _globals['_OPENFILE']._serialized_end=1092
+  _globals['_HELLO']._serialized_start=1094
+  _globals['_HELLO']._serialized_end=1191
+  _globals['_HOSTHEARTBEAT']._serialized_start=1193
+  _globals['_HOSTHEARTBEAT']._serialized_end=1304
+  _globals['_WELCOME']._serialized_start=1306
+  _globals['_WELCOME']._serialized_end=1353
+  _globals['_STARTWORKER']._serialized_start=1355
+  _globals['_STARTWORKER']._serialized_end=1423
+  _globals['_WORKERSTARTED']._serialized_start=1425
+  _globals['_WORKERSTARTED']._serialized_end=1527
+  _globals['_WORKERENDED']._serialized_start=1529
+  _globals['_WORKERENDED']._serialized_end=1576
+  _globals['_STOPWORKER']._serialized_start=1578
+  _globals['_STOPWORKER']._serialized_end=1608
+  _globals['_HOSTCOMMAND']._serialized_start=1610
+  _globals['_HOSTCOMMAND']._serialized_end=1735
+  _globals['_HOSTSERVICE']._serialized_start=1737
+  _globals['_HOSTSERVICE']._serialized_end=1841
 # @@protoc_insertion_point(module_scope)

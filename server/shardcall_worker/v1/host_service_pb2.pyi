@@ -198,6 +198,7 @@ class OpenFile(_message.Message):
     INODE_FIELD_NUMBER: _builtins.int
     IS_FOLDER_FIELD_NUMBER: _builtins.int
     IS_WRITTEN_FIELD_NUMBER: _builtins.int
+    MARKER_FIELD_NUMBER: _builtins.int
     start_id: _builtins.int
     """The id of StartWorker. A file for an earlier worker is discarded."""
     memory_id: _builtins.int
@@ -212,6 +213,10 @@ class OpenFile(_message.Message):
     """Whether it is a directory."""
     is_written: _builtins.bool
     """Whether the worker writes to it, or else reads it."""
+    marker: _builtins.str
+    """The name of a file that the directory has, and no other of that inode number;
+    empty for none.
+    """
     def __init__(
         self,
         *,
@@ -221,10 +226,11 @@ class OpenFile(_message.Message):
         inode: _builtins.int = ...,
         is_folder: _builtins.bool = ...,
         is_written: _builtins.bool = ...,
+        marker: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inode", b"inode", "is_folder", b"is_folder", "is_written", b"is_written", "memory_id", b"memory_id", "path", b"path", "start_id", b"start_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inode", b"inode", "is_folder", b"is_folder", "is_written", b"is_written", "marker", b"marker", "memory_id", b"memory_id", "path", b"path", "start_id", b"start_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

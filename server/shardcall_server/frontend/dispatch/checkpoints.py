@@ -130,7 +130,7 @@ class Checkpoints:
             running.when_done(partial(self._end, owner, done, () if is_entered else new))
 
     def _opened_folder(self) -> OpenFile:
-        return self._host_resources.open_file(self._folder.fd, self._folder.path)
+        return self._host_resources.open_file(self._folder.fd, self._folder.path, marker=self._folder.marker)
 
     def _check_restored(self, mesh: ReadyMesh) -> None:
         """Refuses to replace a checkpoint whose arrays are not on the mesh yet."""

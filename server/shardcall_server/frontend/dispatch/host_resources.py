@@ -82,14 +82,15 @@ class HostResources:
         self.segments.close()
         self.arena.drop(self.arena.idle_bytes)
 
-    def open_file(self, fd: int, path: str, *, is_written: bool = False) -> OpenFile:
+    def open_file(self, fd: int, path: str, *, is_written: bool = False, marker: str = "") -> OpenFile:
         """Returns a file on disk for commands to the workers; its caller is its first user.
 
         Args:
             path: its path below the folder of all files.
             is_written: whether the workers write to it.
+            marker: the name of a file in it, if it is a directory, by which other hosts recognize it; empty for none.
         """
-        return OpenFile(self._memory_ids(), fd, path, self._detach, is_written=is_written)
+        return OpenFile(self._memory_ids(), fd, path, self._detach, is_written=is_written, marker=marker)
 
     def _detach(self, memory_id: int) -> None:
         if (session := self._session()) is not None:

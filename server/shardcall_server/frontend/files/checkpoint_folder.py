@@ -58,6 +58,7 @@ class CheckpointFolder:
     Attributes:
         fd: the descriptor of the folder.
         path: its path below that of the arrays' files.
+        marker: the name of a file that this server has made in it, by which other hosts recognize it; empty for none.
         is_held: True once the checkpoints belong to this server, which no other server ends.
         unrestored: by principal and name, why an array of the last checkpoint is not on the mesh.
 
@@ -76,6 +77,7 @@ class CheckpointFolder:
         self.unrestored: dict[tuple[str, str], str] = {}
         self.is_held = False
         self.path = _NAME
+        self.marker = ""
         self._holder = -1  # the descriptor of the lock file
         try:
             folder = os.path.join(path, _NAME)
@@ -116,6 +118,7 @@ class CheckpointFolder:
             try:
                 fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._read()
+                self.marker = self._mark()
             except BlockingIOError:
                 os.close(holder)
                 return
@@ -124,6 +127,14 @@ class CheckpointFolder:
                 raise
             self._holder = holder
             self.is_held = True
+
+    def _mark(self) -> str:
+        marker = f"{secrets.token_hex(16)}.marker"  # the next server removes it
+        try:
+            os.close(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=self.fd))
+        except OSError:  # a full disk; arrays can be read all the same
+            return ""
+        return marker
 
     def last(self, owner: str) -> Checkpoint:
         """Returns the last checkpoint of a principal; an empty one if there is none."""

@@ -87,6 +87,7 @@ class RelayedLink:
             inode=file.inode,
             is_folder=file.is_folder,
             is_written=file.is_written,
+            marker=file.marker,
         )
         self._send(host_service_pb2.JoinResponse(open_file=reference), iter(()))
 

@@ -17,6 +17,7 @@ class OpenFile:
         memory_id: the id of the file in commands to the workers.
         fd: its descriptor, which is duplicated.
         path: its path below the folder of all files, by which other hosts open it.
+        marker: the name of a file in it, if it is a directory, by which other hosts recognize it, too; empty for none.
         on_gone: called with the id after the last use, so that the workers close the file.
 
     Attributes:
@@ -27,10 +28,18 @@ class OpenFile:
     """
 
     def __init__(
-        self, memory_id: int, fd: int, path: str, on_gone: Callable[[int], None], *, is_written: bool = False
+        self,
+        memory_id: int,
+        fd: int,
+        path: str,
+        on_gone: Callable[[int], None],
+        *,
+        is_written: bool = False,
+        marker: str = "",
     ) -> None:
         self.memory_id = memory_id
         self.path = path
+        self.marker = marker
         self.is_written = is_written
         status = os.fstat(fd)  # here, since a disk that hangs must stop no thread that sends commands
         self.inode = status.st_ino
