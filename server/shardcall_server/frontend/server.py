@@ -45,7 +45,8 @@ from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
-from shardcall_server.frontend.dispatch.checkpoints import Checkpoints
+from shardcall_server.frontend.dispatch.checkpoint_restorer import CheckpointRestorer
+from shardcall_server.frontend.dispatch.checkpoint_writer import CheckpointWriter
 from shardcall_server.frontend.dispatch.execution import Execution, default_mesh
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
@@ -152,9 +153,7 @@ class FrontEnd:
         self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
         checkpoints = self._array_folder.checkpoints if self._array_folder else None
         self._host_resources = HostResources(settings, lambda: self._supervisor.session, limits_of, checkpoints)
-        self._checkpoints = (
-            Checkpoints(self._array_folder, self._host_resources, self._mesh) if self._array_folder else None
-        )
+        self._restorer = CheckpointRestorer(checkpoints, self._host_resources) if checkpoints else None
         self._idempotency = IdempotencyTable()
         self._regions = SharedMemoryRegions(enabled=settings.shared_memory_regions)
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
@@ -240,8 +239,8 @@ class FrontEnd:
         return LivePage(PageAccess(self._tokens), partial(snapshot, sources), self._settings.max_page_viewers)
 
     def _make_supervisor(self) -> MeshSupervisor:
-        settings, checkpoints = self._settings, self._checkpoints
-        restoring: dict[str, Any] = {"restore": checkpoints.restore, "adopt": checkpoints.adopt} if checkpoints else {}
+        settings, restorer = self._settings, self._restorer
+        restoring: dict[str, Any] = {"restore": restorer.restore, "adopt": restorer.adopt} if restorer else {}
         return MeshSupervisor(
             self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
             SupervisorConfig(
@@ -296,9 +295,10 @@ class FrontEnd:
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
             cast(array_service_pb2_grpc.ArrayServiceServicer, arrays), self._server
         )
-        files = FileServicer(
-            self._array_folder, self._checkpoints, host_resources, reader, writer, idempotency, settings
-        )
+        folder, checkpoints = self._array_folder, None
+        if folder is not None and self._restorer is not None:
+            checkpoints = CheckpointWriter(folder, host_resources, self._restorer, self._mesh)
+        files = FileServicer(folder, checkpoints, host_resources, reader, writer, idempotency, settings)
         file_service_pb2_grpc.add_FileServiceServicer_to_server(
             cast(file_service_pb2_grpc.FileServiceServicer, files), self._server
         )

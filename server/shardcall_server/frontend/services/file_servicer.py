@@ -10,7 +10,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
-from shardcall_server.frontend.dispatch.checkpoints import Checkpoints
+from shardcall_server.frontend.dispatch.checkpoint_writer import CheckpointWriter
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, described, is_zarr, parts_of
@@ -34,13 +34,13 @@ class FileServicer:
 
     Args:
         folder: the files; None if the server keeps none.
-        checkpoints: the checkpoints in it.
+        checkpoints: writes the checkpoints in it; None likewise.
     """
 
     def __init__(
         self,
         folder: ArrayFolder | None,
-        checkpoints: Checkpoints | None,
+        checkpoints: CheckpointWriter | None,
         host_resources: HostResources,
         reader: ArrayReader,
         writer: ArrayWriter,
