@@ -85,6 +85,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     else:
         run, casting = getattr(ufunc_methods, method), "unsafe"
         results = run(functions, ufunc, *inputs, **_options(f"{name}.{method}", run, kwargs))
+    _check_targets(out)
     if any(target is not None for target in out):
         if method != "__call__" and np.shape(out[0]) != results.shape:
             raise ValueError(
@@ -119,6 +120,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     out = named.pop("out", None)
     if out is not None and not isinstance(out, tuple):
         out = (out,)
+    _check_targets(out or ())
     if out and named.get("dtype") is not None and function.__name__ in ("concatenate", "stack"):
         raise TypeError(f"{name} takes out or dtype, and got both")
     if out and "dtype" in _parameters(run)[0] and named.get("dtype") is None:
@@ -310,6 +312,17 @@ def _assign(functions: Any, results: Any, out: Sequence[Any], casting: Any = "sa
             functions.copyto(target, result, "unsafe", where)
         outputs.append(target)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def _check_targets(out: Sequence[Any]) -> None:
+    """Checks that results can be copied to what was given as ``out``.
+
+    Raises:
+        TypeError: for what is no array.
+    """
+    for target in out:
+        if not (target is None or isinstance(target, np.ndarray) or ufunc_methods.is_remote(target)):
+            raise TypeError(f"out is of the type {type(target).__name__}; give an array of NumPy or on the mesh")
 
 
 def _check_matrices(name: str, result: Any, out: Any, count: int) -> None:
