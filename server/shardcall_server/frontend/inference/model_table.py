@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -83,10 +83,12 @@ class ModelTable:
 
     Args:
         budget: the memory that models take.
+        is_active: returns whether a principal has a valid token, without which others do not see its models.
     """
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, is_active: Callable[[str], bool]) -> None:
         self._budget = budget
+        self._is_active = is_active
         self._lock = lock("the lock of models")  # guards the models
         self._models: dict[tuple[str, str], Model] = {}
 
@@ -125,13 +127,25 @@ class ModelTable:
         owner, slash, of_owner = name.rpartition("/")
         with self._lock:
             model = self._models.get((owner if slash else principal, of_owner))
-        return model if model is not None and (model.shared or model.owner == principal) else None
+        return model if model is not None and self._is_visible(model, principal) else None
 
     def visible(self, principal: str) -> list[Model]:
         """Returns the models that a principal may run, by name."""
         with self._lock:
-            models = [model for model in self._models.values() if model.shared or model.owner == principal]
-        return sorted(models, key=lambda model: model.name_for(principal))
+            models = list(self._models.values())
+        visible = [model for model in models if self._is_visible(model, principal)]
+        return sorted(visible, key=lambda model: model.name_for(principal))
+
+    def retain(self, is_principal: Callable[[str], bool]) -> None:
+        """Removes the models of those that are no principals."""
+        with self._lock:
+            owners = list(self._models)
+        for owner, name in owners:
+            if not is_principal(owner):
+                self.remove(name, owner)
+
+    def _is_visible(self, model: Model, principal: str) -> bool:
+        return model.owner == principal or (model.shared and self._is_active(model.owner))
 
     def _check_count(self, owner: str) -> None:
         if sum(principal == owner for principal, _ in self._models) >= MAX_MODELS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -140,6 +140,14 @@ class SharedMemoryRegions:
         with self._lock:
             for key in [key for key in self._regions if key[0] == owner and (not name or key[1] == name)]:
                 os.close(self._regions.pop(key).file)
+
+    def retain(self, is_principal: Callable[[str], bool]) -> None:
+        """Closes the regions of those that are no principals."""
+        with self._lock:
+            owners = {owner for owner, _ in self._regions}
+        for owner in owners:
+            if not is_principal(owner):
+                self.unregister(owner, "")
 
     def of_owner(self, owner: str, name: str) -> list[RegisteredRegion]:
         """Returns the regions of a principal, or one of them.
