@@ -14,7 +14,7 @@ from shardcall_core.call_error import CallError
 from shardcall_inference.v1 import inference_service_pb2
 from shardcall_server.frontend.access.policy import INFERENCE_SERVICE
 from shardcall_server.frontend.inference.datatypes import datatype_of, shape_of
-from shardcall_server.frontend.inference.model_runner import ModelRunner, version_of
+from shardcall_server.frontend.inference.model_runner import ModelRunner, echoed, version_of
 from shardcall_server.frontend.inference.model_table import Model, Tensor
 from shardcall_server.frontend.inference.shared_memory_regions import RegisteredRegion, SharedMemoryRegions
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
@@ -152,7 +152,9 @@ class InferenceServicer:
         except Exception as error:  # noqa: BLE001  # of a request, which ends no others
             status = failed_call(self._recorder, "ModelInfer", error, call)
             stream.check("answering a request of a stream")
-            failed = inference_service_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
+            failed = inference_service_pb2.ModelInferResponse(
+                model_name=echoed(request.model_name), id=echoed(request.id)
+            )
             return inference_service_pb2.ModelStreamInferResponse(error_message=status.details, infer_response=failed)
         self._recorder.finish("ModelInfer", call)
         if _FINAL in request.parameters:
