@@ -343,7 +343,8 @@ def test_a_token_is_needed_and_decides_whose_models_there_are(serving, client, s
     with sc.connect(serving.address, token=token_of("guest")) as other:
         assert [model.name for model in other.models()] == [f"{US}/shared"]
         assert not other.unpublish("shared")
-    assert client.publish(lambda x: x - 2, "shared", array).version == 2
+    for _ in range(2):  # the same program again is no other version
+        assert client.publish(lambda x: x - 2, "shared", array).version == 2
     np.testing.assert_array_equal(arrays_of(stub.ModelInfer(infer("shared", {"x": X})))["result0"], X - 2)
     assert client.unpublish("private")
     assert client.unpublish("shared")

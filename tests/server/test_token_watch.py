@@ -109,7 +109,7 @@ def test_a_stream_that_waits_for_a_request_ends_with_its_token(how):
 
 
 def model(name: str, *, shared: bool) -> Model:
-    return Model(name, "ada", [], [], [], cast(Any, None), shared, "ada", 7)
+    return Model(name, "ada", [], [], [], cast(Any, None), shared, "ada", 7, b"")
 
 
 def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_return():
