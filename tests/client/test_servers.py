@@ -200,7 +200,7 @@ def test_a_call_stream_waits_for_a_description_as_long_as_its_calls(streaming, i
         assert client.address == streaming[1].address
 
 
-def test_a_call_that_comes_during_a_description_has_its_own_time(streaming, info, monkeypatch):
+def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info, monkeypatch):
     monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.2)
     asked, late, results = threading.Event(), [], []
 

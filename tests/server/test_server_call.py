@@ -64,7 +64,7 @@ class StreamContext(Context):
             callback()
 
 
-def test_the_requests_of_a_stream_share_one_callback_which_ends_each_wait():
+def test_the_requests_of_a_stream_share_one_callback_which_ends_their_waits():
     context: Any = StreamContext()
     stream = ServerCall.of_rpc(context, max_call_s=60)
     for _ in range(3):
