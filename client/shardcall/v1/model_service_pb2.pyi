@@ -278,8 +278,8 @@ class ListModelsRequest(_message.Message):
 
     AFTER_FIELD_NUMBER: _builtins.int
     after: _builtins.str
-    """The name of the last model of the answer before, for those that follow it; empty
-    for the first ones.
+    """The name of the last model of the answer before, for those that follow it;
+    empty for the first ones.
     """
     def __init__(
         self,
