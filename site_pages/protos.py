@@ -22,7 +22,7 @@ from google.protobuf.descriptor_pb2 import (
 from site_pages.markup import comment, table
 
 ROOT = Path(__file__).resolve().parents[1]
-_PACKAGE = "shardcall/v1"
+_PACKAGES = ("shardcall/v1", "shardcall_inference/v1")  # of clients
 
 # The numbers of fields in descriptor.proto, which make the paths of comments.
 _MESSAGES, _ENUMS, _SERVICES = 4, 5, 6
@@ -43,7 +43,7 @@ def navigation() -> list[Any]:
 @cache
 def _files() -> tuple[FileDescriptorProto, ...]:
     """Returns the descriptors of the contract with their comments."""
-    protos = sorted((ROOT / "protos" / _PACKAGE).glob("*.proto"))
+    protos = [path for package in _PACKAGES for path in sorted((ROOT / "protos" / package).glob("*.proto"))]
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "contract.binpb"
         command = [sys.executable, "-m", "grpc_tools.protoc", "-I", str(ROOT / "protos"), "--include_source_info"]
@@ -130,4 +130,4 @@ def _type(field: FieldDescriptorProto, message: DescriptorProto) -> str:
 
 
 def _short(name: str) -> str:
-    return name.removeprefix(".").removeprefix("shardcall.v1.")
+    return name.removeprefix(".").removeprefix("shardcall.v1.").removeprefix("shardcall_inference.v1.")

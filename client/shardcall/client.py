@@ -435,7 +435,7 @@ class Client(KernelMethods[Result[Any]]):
         """Publishes a function as a model, which clients of the Open Inference Protocol run (docs/inference.md).
 
         The function is traced as by `jit` and compiled on the server. The model stays without this client, and until
-        the server ends. Another one of its name is replaced.
+        the server ends. Another one of its name is replaced; the same one keeps its version.
 
         Args:
             function: the function, or what `jit` made of one.

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import grpc
 import pytest
+from client.conftest import FakeServer, default_info, serving
+from client.stream_server import StreamServer
 from rows import rows
 
 import shardcall as sc
+from shardcall._src.rpc import transport
 from shardcall._src.rpc.retries import is_out_of_service
 from shardcall._src.rpc.servers import ServerEndpoint, ServerList
 from shardcall_core.access.token import Token
@@ -96,3 +101,127 @@ def test_other_values_are_no_lists_of_addresses(address):
 def test_the_error_of_a_list_names_every_server():
     with pytest.raises(sc.ServerUnavailableError, match=r"none of 2 servers is ready: .*127.0.0.1:1\b.*127.0.0.1:2\b"):
         sc.connect(["127.0.0.1:1", "127.0.0.1:2"], connect_timeout=0.5)
+
+
+@pytest.fixture
+def two():
+    """Two servers."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(serving()) for _ in range(2)]
+
+
+def slow(delay_s, info=default_info):
+    """The description of a server that takes its time."""
+
+    def describe(request, context):
+        time.sleep(delay_s)
+        return info()
+
+    return describe
+
+
+def drain_after_connecting(server: FakeServer, abort) -> None:
+    server.execute = lambda _, context: abort(context, grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING")
+
+
+def addresses(servers):
+    return [server.address for server in servers]
+
+
+def test_a_late_description_of_a_server_that_was_left_is_not_used(two):
+    _, second = two
+    asked, answers = threading.Event(), threading.Event()
+
+    def describe(request, context):
+        asked.set()
+        assert answers.wait(60)
+        info = default_info()
+        info.platform = "gpu"
+        return info
+
+    with sc.connect(addresses(two), call_stream=False) as client:
+        second.info = describe
+        servers = client._transport.servers
+        servers.leave(0)
+        late = threading.Thread(target=client.call, args=["echo", 1.0])
+        late.start()
+        assert asked.wait(60)
+        servers.leave(1)
+        assert client.call("echo", 2.0).array == 2.0
+        answers.set()
+        late.join()
+        assert [len(server.requests) for server in two] == [1, 1]
+        assert client._info.platform == "cpu"
+        asked.clear()
+        assert client.call("echo", 3.0).array == 3.0
+        servers.leave(0)
+        assert client.call("echo", 4.0).array == 4.0
+        assert asked.is_set(), "the second server is described when it is used again"
+        assert client._info.platform == "gpu"
+
+
+def test_the_time_for_a_description_is_a_part_of_the_timeout(two, abort):
+    first, second = two
+    with sc.connect(addresses(two), call_stream=False) as client:
+        drain_after_connecting(first, abort)
+        second.info = slow(1.0)
+        assert client.call("echo", 1.0, timeout=60).array == 1.0
+        (metadata,) = second.metadata
+        assert 50 < float(metadata["shardcall-timeout"]) < 59
+
+
+def test_a_description_takes_no_longer_than_the_timeout(two, abort):
+    first, second = two
+    with sc.connect(addresses(two), call_stream=False) as client:
+        drain_after_connecting(first, abort)
+        second.info = slow(5.0)
+        began = time.monotonic()
+        with pytest.raises(sc.DeadlineExceededError):
+            client.call("echo", 1.0, timeout=1.0)
+        assert time.monotonic() - began < 3
+        assert second.requests == []
+
+
+@pytest.fixture
+def streaming(two, info):
+    """Two servers with call streams, of which the first drains from the first call on."""
+    both = [StreamServer(), StreamServer()]
+    for server, streams in zip(two, both, strict=True):
+        server.info, server.call_stream = slow(0.0, lambda: info), streams.serve
+    both[0].on_call = lambda call: call.stream.end(grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING")
+    return two
+
+
+def test_a_call_stream_waits_for_a_description_as_long_as_its_calls(streaming, info, monkeypatch):
+    monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.2)
+    with sc.connect(addresses(streaming)) as client:
+        streaming[1].info = slow(1.5, lambda: info)
+        assert client.call("echo", 1.0, timeout=60).array == 1.0
+        assert client.address == streaming[1].address
+
+
+def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info, monkeypatch):
+    monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.2)
+    asked, late, results = threading.Event(), [], []
+
+    def describe(request, context):
+        asked.set()
+        time.sleep(2.0)
+        return info
+
+    with sc.connect(addresses(streaming)) as client:
+        streaming[1].info = describe
+
+        def call(timeout):
+            try:
+                results.append(client.call("echo", 1.0, timeout=timeout).array)
+            except sc.DeadlineExceededError as error:
+                late.append(error)
+
+        threads = [threading.Thread(target=call, args=[timeout]) for timeout in (1.0, 60.0)]
+        threads[0].start()
+        assert asked.wait(60)
+        threads[1].start()
+        for thread in threads:
+            thread.join()
+        assert (len(late), results) == (1, [1.0])

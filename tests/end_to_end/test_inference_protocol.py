@@ -265,6 +265,11 @@ def bad(change) -> pb.ModelInferRequest:
     return request
 
 
+def place(request, region):
+    for name, value in placed(region, X.nbytes).items():
+        request.inputs[0].parameters[name].CopyFrom(value)
+
+
 def typed(request, **contents):
     del request.raw_input_contents[:]
     request.inputs[0].contents.CopyFrom(pb.InferTensorContents(**contents))
@@ -273,6 +278,8 @@ def typed(request, **contents):
 @rows(
     ("change", "field"),
     [
+        (lambda r: setattr(r, "id", "i" * 257), "id"),
+        (lambda r: place(r, "r" * 257), "inputs[0].parameters[shared_memory_region]"),
         (lambda r: setattr(r.inputs[0], "datatype", "BYTES"), "inputs[0].datatype"),
         (lambda r: setattr(r.inputs[0], "datatype", "FP8"), "inputs[0].datatype"),
         (lambda r: setattr(r.inputs[0], "name", "z"), "inputs[0].name"),
@@ -336,7 +343,8 @@ def test_a_token_is_needed_and_decides_whose_models_there_are(serving, client, s
     with sc.connect(serving.address, token=token_of("guest")) as other:
         assert [model.name for model in other.models()] == [f"{US}/shared"]
         assert not other.unpublish("shared")
-    assert client.publish(lambda x: x - 2, "shared", array).version == 2
+    for _ in range(2):  # the same program again is no other version
+        assert client.publish(lambda x: x - 2, "shared", array).version == 2
     np.testing.assert_array_equal(arrays_of(stub.ModelInfer(infer("shared", {"x": X})))["result0"], X - 2)
     assert client.unpublish("private")
     assert client.unpublish("shared")
@@ -472,3 +480,32 @@ def test_descriptions_of_models_are_small(serving):
         assert refusal(models.PublishModel, request, INVALID) == "operands"
         request.name = "graph"
         assert refusal(models.PublishModel, request, INVALID) == "name"
+
+
+def test_the_longest_id_is_repeated_and_a_longer_one_in_no_response(stub):
+    longest, longer = "\U0001f600" * 256, "i" * (1 << 20)
+    assert stub.ModelInfer(infer("sum", {"x": X}, id=longest)).id == longest
+    requests = [infer("sum", {"x": X}, id=longer), infer(longer, {"x": X}, id="a"), infer("sum", {"x": X}, id="b")]
+    answers = list(stub.ModelStreamInfer(iter(requests), timeout=60))
+    assert ["id has 1048576 characters, and at most 256" in answer.error_message for answer in answers] == [
+        True,
+        False,
+        False,
+    ]
+    assert [answer.infer_response.id for answer in answers] == ["", "a", "b"]
+    assert [answer.infer_response.model_name for answer in answers] == ["sum", "", "sum"]
+
+
+def test_a_response_of_many_outputs_with_long_names_of_regions_fits(client, stub):
+    client.publish(lambda x: tuple(x + i for i in range(200)), "many", sc.Array((1,), "float32"))
+    name = "\U0001f600" * 256
+    with shared_file(bytes(4)) as file:
+        register(stub, name, file.name, 4)
+        request = infer("many", {"x": X[0, :1]}, id=name)
+        for i in range(200):
+            request.outputs.add(name=f"result{i}", parameters=placed(name, 4))
+        response = stub.ModelInfer(request, timeout=120)
+        assert len(response.outputs) == 200
+        assert response.ByteSize() < (64 << 10) + 200 * (512 + len(name.encode()))
+        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
+    client.unpublish("many")

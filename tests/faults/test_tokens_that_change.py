@@ -15,6 +15,7 @@ import grpc
 import numpy as np
 import pytest
 from conftest import ServerProcess, running_server
+from end_to_end.inference_requests import Stub, arrays_of, connected, infer, pb, shared_file
 from end_to_end.messages import chunk, header, open_channel
 from end_to_end.processes import wait_for
 from typer.testing import CliRunner
@@ -53,7 +54,8 @@ def serving(tmp_path_factory) -> Iterator[TokenServer]:
     folder = tmp_path_factory.mktemp("served")
     path, log = folder / "state" / "token", folder / "log"
     token_file.create(str(path), [(user := token_file.Entry.make(token_file.user_name(), token_file.SCOPES))])
-    with running_server("--token-file", str(path), "--log-level", "debug", devices=1, log=log) as server:
+    options = ("--token-file", str(path), "--log-level", "debug", "--shared-memory-regions")
+    with running_server(*options, devices=1, log=log) as server:
         yield TokenServer(server, path, log)
         server.process.terminate()
         said = server.process.stdout.read()
@@ -241,3 +243,51 @@ def test_settings_that_would_give_a_token_away_are_refused(arguments, variable, 
     assert ended.returncode == 2
     assert says in ended.stderr
     assert not variable or variable not in ended.stderr
+
+
+def test_models_regions_and_idle_streams_end_with_the_token(served):
+    server, path = served.server, served.path
+    bob, entries = token_file.Entry.make("bob", ["run", "arrays"]), token_file.read(str(path))
+    token_file.replace(str(path), [*entries, bob])
+    wait_for(lambda: is_accepted(server, bob.token))
+    idle, running = threading.Event(), infer("sum", {"x": np.arange(4.0)})
+
+    def requests() -> Iterator[pb.ModelInferRequest]:
+        yield running
+        idle.wait(60)
+
+    with (
+        shared_file(bytes(64)) as file,
+        connected(server.address, token=bob.token) as stub,
+        connected(server.address, token=entries[0].token) as other,
+    ):
+        with sc.connect(server.address, token=bob.token) as client:
+            client.publish(lambda x: x + 1, "m", sc.Array((4,), "float64"), shared=True)
+        stub.SystemSharedMemoryRegister(
+            pb.SystemSharedMemoryRegisterRequest(name="r", key=file.name, byte_size=64), timeout=30
+        )
+        shared = infer("bob/m", {"x": np.arange(4.0)})
+        assert arrays_of(other.ModelInfer(shared, timeout=60))["result0"].tolist() == [1, 2, 3, 4]
+        stream = stub.ModelStreamInfer(requests(), timeout=60)
+        assert not next(stream).error_message
+        token_file.replace(str(path), entries)
+        with pytest.raises(grpc.RpcError) as ended:
+            next(stream)
+        idle.set()
+        assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert "was removed" in ended.value.details()
+        wait_for(lambda: status_of(other, shared) is grpc.StatusCode.NOT_FOUND)
+        new = token_file.Entry.make("bob", ["run", "arrays"])
+        token_file.replace(str(path), [*entries, new])
+        wait_for(lambda: is_accepted(server, new.token))
+        with connected(server.address, token=new.token) as again, sc.connect(server.address, token=new.token) as client:
+            assert not again.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest(), timeout=30).regions
+            assert client.models() == []
+
+
+def status_of(stub: Stub, request: pb.ModelInferRequest) -> grpc.StatusCode:
+    try:
+        stub.ModelInfer(request, timeout=30)
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK

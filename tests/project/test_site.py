@@ -144,7 +144,8 @@ def test_the_reference_has_every_name(site: Path, pages: dict[Path, Page]) -> No
 
 
 def test_the_reference_has_every_proto_and_every_metric(root: Path, site: Path) -> None:
-    protos = {path.stem for path in (root / "protos/shardcall/v1").glob("*.proto")}
+    packages = ("shardcall", "shardcall_inference")
+    protos = {path.stem for package in packages for path in (root / "protos" / package / "v1").glob("*.proto")}
     assert {path.stem for path in (site / "reference/protos").glob("*.html")} == protos
     stated = set(re.findall(r"^\| `(shardcall_\w+)", (root / "docs/telemetry.md").read_text(), re.MULTILINE))
     metrics = (site / "reference/metrics.html").read_text()

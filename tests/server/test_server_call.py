@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import pytest
 from rows import rows
 
+from shardcall_core.call_error import CallError
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 
 
@@ -36,3 +40,45 @@ class Context:
 def test_a_call_whose_time_was_spent_before_it_arrived_is_not_said_to_have_had_none(left_s, says):
     context: Any = Context(left_s)
     assert ServerCall.of_rpc(context, max_call_s=60).deadline_exceeded("compiling").message == says
+
+
+class StreamContext(Context):
+    """The context of a stream, which ends when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(60)
+        self.callbacks: list[Any] = []
+        self.is_ended = False
+
+    def is_active(self) -> bool:
+        return not self.is_ended
+
+    def add_callback(self, callback: Any) -> bool:
+        if not self.is_ended:
+            self.callbacks.append(callback)
+        return not self.is_ended
+
+    def end(self) -> None:
+        self.is_ended = True
+        for callback in self.callbacks:
+            callback()
+
+
+def test_the_requests_of_a_stream_share_one_callback_which_ends_their_waits():
+    context: Any = StreamContext()
+    stream = ServerCall.of_rpc(context, max_call_s=60)
+    for _ in range(3):
+        answered: Promise[int] = Promise()
+        timer = threading.Timer(0.02, answered.set_result, [7])
+        timer.start()
+        assert stream.of_request().block(answered, "running") == 7
+        timer.join()
+    assert len(context.callbacks) == 1
+    timer = threading.Timer(0.02, context.end)
+    timer.start()
+    with pytest.raises(CallError, match="the caller cancelled"):
+        stream.of_request().block(Promise[int](), "running")
+    timer.join()
+    for late in (stream.of_request(), ServerCall.of_rpc(context, max_call_s=60)):
+        with pytest.raises(CallError, match="the caller cancelled"):
+            late.block(Promise[int](), "running")

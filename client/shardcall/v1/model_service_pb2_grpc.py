@@ -30,7 +30,9 @@ class ModelServiceStub(object):
     run them.
 
     A model belongs to a principal, or to the server where it does not authenticate
-    its callers. It stays when the mesh restarts, and ends with the server.
+    its callers. It stays when the mesh restarts, and ends with the server, or when
+    its principal is removed. While no token of its principal is valid, others do not
+    see it.
 
     Errors of every method: those of KernelService.
     """
@@ -63,19 +65,21 @@ class ModelServiceServicer(object):
     run them.
 
     A model belongs to a principal, or to the server where it does not authenticate
-    its callers. It stays when the mesh restarts, and ends with the server.
+    its callers. It stays when the mesh restarts, and ends with the server, or when
+    its principal is removed. While no token of its principal is valid, others do not
+    see it.
 
     Errors of every method: those of KernelService.
     """
 
     def PublishModel(self, request, context):
         """Publishes a program, which is compiled before the answer. A model of the same
-        name is replaced, and its version counted up.
+        name is replaced, and its version counted up, unless it is the same.
 
         Preconditions: the arrays that `ModelOperand.array_name` names exist.
         Guarantees: requests after the answer run the new program; those that have
         begun finish with the earlier one.
-        Idempotent: yes, but for the version.
+        Idempotent: yes.
 
         Errors: as `KernelService.Plan`, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name, or an input;
@@ -103,7 +107,7 @@ class ModelServiceServicer(object):
         """Lists the models of the caller's principal, and those that others share.
 
         Preconditions: none.
-        Guarantees: sorted by name.
+        Guarantees: sorted by name. An answer has as many as fit it.
         Idempotent: yes.
 
         Errors: those of the service.
@@ -143,7 +147,9 @@ class ModelService(object):
     run them.
 
     A model belongs to a principal, or to the server where it does not authenticate
-    its callers. It stays when the mesh restarts, and ends with the server.
+    its callers. It stays when the mesh restarts, and ends with the server, or when
+    its principal is removed. While no token of its principal is valid, others do not
+    see it.
 
     Errors of every method: those of KernelService.
     """

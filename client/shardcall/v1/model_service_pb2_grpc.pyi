@@ -17,7 +17,9 @@ class ModelServiceStub:
     run them.
 
     A model belongs to a principal, or to the server where it does not authenticate
-    its callers. It stays when the mesh restarts, and ends with the server.
+    its callers. It stays when the mesh restarts, and ends with the server, or when
+    its principal is removed. While no token of its principal is valid, others do not
+    see it.
 
     Errors of every method: those of KernelService.
     """
@@ -25,12 +27,12 @@ class ModelServiceStub:
     def __init__(self, channel: _grpc.Channel) -> None: ...
     PublishModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.PublishModelRequest, _model_service_pb2.PublishModelResponse]
     """Publishes a program, which is compiled before the answer. A model of the same
-    name is replaced, and its version counted up.
+    name is replaced, and its version counted up, unless it is the same.
 
     Preconditions: the arrays that `ModelOperand.array_name` names exist.
     Guarantees: requests after the answer run the new program; those that have
     begun finish with the earlier one.
-    Idempotent: yes, but for the version.
+    Idempotent: yes.
 
     Errors: as `KernelService.Plan`, and
     * INVALID_ARGUMENT: INVALID_PARAMETER: the name, or an input;
@@ -50,7 +52,7 @@ class ModelServiceStub:
     """Lists the models of the caller's principal, and those that others share.
 
     Preconditions: none.
-    Guarantees: sorted by name.
+    Guarantees: sorted by name. An answer has as many as fit it.
     Idempotent: yes.
 
     Errors: those of the service.
@@ -61,7 +63,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     run them.
 
     A model belongs to a principal, or to the server where it does not authenticate
-    its callers. It stays when the mesh restarts, and ends with the server.
+    its callers. It stays when the mesh restarts, and ends with the server, or when
+    its principal is removed. While no token of its principal is valid, others do not
+    see it.
 
     Errors of every method: those of KernelService.
     """
@@ -73,12 +77,12 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _grpc.ServicerContext,
     ) -> _model_service_pb2.PublishModelResponse:
         """Publishes a program, which is compiled before the answer. A model of the same
-        name is replaced, and its version counted up.
+        name is replaced, and its version counted up, unless it is the same.
 
         Preconditions: the arrays that `ModelOperand.array_name` names exist.
         Guarantees: requests after the answer run the new program; those that have
         begun finish with the earlier one.
-        Idempotent: yes, but for the version.
+        Idempotent: yes.
 
         Errors: as `KernelService.Plan`, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name, or an input;
@@ -110,7 +114,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists the models of the caller's principal, and those that others share.
 
         Preconditions: none.
-        Guarantees: sorted by name.
+        Guarantees: sorted by name. An answer has as many as fit it.
         Idempotent: yes.
 
         Errors: those of the service.

@@ -39,6 +39,7 @@ from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import listen, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
+from shardcall_server.frontend.access.token_watch import TokenWatch
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
@@ -84,6 +85,7 @@ from shardcall_server.frontend.services.kernel_servicer import KernelServicer
 from shardcall_server.frontend.services.model_servicer import ModelServicer
 from shardcall_server.frontend.services.principal_usage import PrincipalUsages
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
+from shardcall_server.frontend.services.request_streams import RequestStreams
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.frontend.web.http_server import HttpServer
@@ -155,6 +157,7 @@ class FrontEnd:
         self._host_resources = HostResources(settings, lambda: self._supervisor.session, limits_of, checkpoints)
         self._restorer = CheckpointRestorer(checkpoints, self._host_resources) if checkpoints else None
         self._idempotency = IdempotencyTable()
+        self._token_watch = TokenWatch()
         self._regions = SharedMemoryRegions(enabled=settings.shared_memory_regions)
         self._profiles = ProfileServicer(lambda: self._supervisor, self._idempotency, settings)
         self._programs: ProgramCache | None = None
@@ -334,7 +337,11 @@ class FrontEnd:
 
     def _register_models(self, execution: Execution, runner: KernelRunner) -> None:
         host_resources, settings = self._host_resources, self._settings
-        models = ModelTable(host_resources.budget)
+        gate = Gate(self._tokens)
+        models, streams = ModelTable(host_resources.budget, gate.has_valid_token), RequestStreams(gate)
+        self._token_watch.add(streams.check)
+        for table in (models, self._regions):
+            self._token_watch.add(partial(table.retain, gate.is_principal))
         model_runner = ModelRunner(
             self._supervisor,
             runner,
@@ -349,7 +356,7 @@ class FrontEnd:
             cast(model_service_pb2_grpc.ModelServiceServicer, publishing), self._server
         )
         add_inference_servicer(
-            InferenceServicer(model_runner, self._regions, self._telemetry.call_recorder, Gate(self._tokens)),
+            InferenceServicer(model_runner, self._regions, self._telemetry.call_recorder, streams),
             self._server,
         )
 
@@ -382,7 +389,9 @@ class FrontEnd:
         limits = StreamLimits(
             settings.max_streamed_calls, settings.max_streamed_bytes, MAX_PREPARED_CALLS, settings.max_call_s
         )
-        return CallStreams(services, limits, self._stream_threads, settings.max_call_streams, self._floods)
+        return CallStreams(
+            services, limits, self._stream_threads, settings.max_call_streams, self._floods, self._token_watch
+        )
 
     def _program_cache(self, session: MeshSession) -> ProgramCache:
         settings = self._settings
@@ -487,7 +496,7 @@ class FrontEnd:
                 optional.close()
         parts = (
             self._floods,
-            self._call_streams,
+            self._token_watch,
             self._regions,
             self._known_answers,
             self._warm_up,

@@ -108,6 +108,20 @@ class Transport:
                 self._described = server
         return True
 
+    def _describe_for_stream(self, shown: str, left_s: Callable[[], float]) -> bool:
+        """Describes the server of a call stream; returns False if that took too long and calls have time left."""
+        timeout_s = max(left_s(), _DESCRIPTION_TIMEOUT_S)
+        metadata = rpc_metadata(timeout_s, new_request_id(), shown)
+        try:
+            with InterruptHandler() as interrupt:
+                self._describe(self.servers.current, timeout_s, metadata, interrupt)
+        except grpc.RpcError as error:
+            is_late = status.ItemStatus.of(error).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if is_late and left_s() > 0:
+                return False
+            raise
+        return True
+
     def limit_calls(self, max_calls: int) -> None:
         """Limits the calls in flight; others wait in this process. 0 for no limit."""
         self._call_slots = CallSlots(max_calls)
@@ -196,16 +210,18 @@ class Transport:
             request_id=request_id,
         )
 
-    def call_stream(self, frames: Iterator[bytes]) -> tuple[Iterator[bytes], str]:
+    def call_stream(self, frames: Iterator[bytes], left_s: Callable[[], float]) -> tuple[Iterator[bytes], str]:
         """Begins a call stream, which has no deadline; returns its answers and its token.
+
+        Args:
+            left_s: returns the longest time that a call which waits for the stream has left, in seconds.
 
         Raises:
             ValueError: after `close`.
         """
         shown = self.servers.token.show(_TOKEN_TIMEOUT_S)
-        metadata = rpc_metadata(_DESCRIPTION_TIMEOUT_S, new_request_id(), shown)
-        with InterruptHandler() as interrupt:
-            self._describe(self.servers.current, _DESCRIPTION_TIMEOUT_S, metadata, interrupt)
+        while not self._describe_for_stream(shown, left_s):
+            pass  # a call that has more time has come meanwhile
         with Rpc() as rpc, self._beginning():
             answers = self.stubs.call_stream(frames, metadata=authorization(shown))
             rpc.watch(answers)

@@ -72,9 +72,13 @@ class PublishedModels:
 
     def all(self, deadline: Deadline) -> PublishedModelTable:
         """Returns the models that this principal may run."""
-        request = model_service_pb2.ListModelsRequest()
-        answer = self._transport.unary(self._transport.stubs.models.ListModels, request, deadline)
-        return PublishedModelTable(map(_model, answer.models))
+        models, request = PublishedModelTable(), model_service_pb2.ListModelsRequest()
+        while True:
+            answer = self._transport.unary(self._transport.stubs.models.ListModels, request, deadline)
+            models += map(_model, answer.models)
+            if not (answer.more and answer.models):
+                return models
+            request.after = answer.models[-1].name
 
 
 def _model(message: model_service_pb2.ModelDescription) -> PublishedModel:

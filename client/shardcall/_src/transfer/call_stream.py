@@ -419,8 +419,13 @@ class CallStream:
 
     def begin(self, connection: StreamConnection) -> Iterator[bytes]:
         """Begins an RPC; returns its answers."""
+
+        def left_s() -> float:
+            with self._lock:
+                return connection.left_s
+
         with self._transport.servers.attempt() as connection.server:
-            answers, connection.shown = self._transport.call_stream(connection.frames())
+            answers, connection.shown = self._transport.call_stream(connection.frames(), left_s)
         return answers
 
     def recover(self, connection: StreamConnection, status: ItemStatus) -> StreamConnection | None:

@@ -67,6 +67,12 @@ class StreamConnection:
         self._next_number = 1
         self._returning = 0  # threads that have just been answered and may call again
 
+    @property
+    def left_s(self) -> float:
+        """The longest time that an unanswered call has left, in seconds."""
+        check_held(self._lock)
+        return max((call.deadline.remaining_s() for call in self.unanswered.values() if not call.done), default=0.0)
+
     def add(self, call: StreamRequest) -> None:
         """Sends a call, a read or a put."""
         check_held(self._lock)

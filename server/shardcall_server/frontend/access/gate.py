@@ -72,6 +72,14 @@ class Gate:
             check_scope(principal, need)
         return principal
 
+    def is_principal(self, name: str) -> bool:
+        """Returns whether a principal is in the token files; True without authentication."""
+        return self._tokens is None or name in self._tokens.limits
+
+    def has_valid_token(self, name: str) -> bool:
+        """Returns whether a token of a principal is valid now; True without authentication."""
+        return self._tokens is None or self._tokens.latest_expiry(name) > self._clock()
+
     def has_expired(self, principal: Principal | None) -> bool:
         """Returns whether the token of a principal has expired."""
         return principal is not None and principal.expires_s <= self._clock()

@@ -54,19 +54,26 @@ class Tokens:
         """Returns the limits of a principal; none for one that is in no file."""
         return self.limits.get(principal, NO_LIMITS)
 
+    def latest_expiry(self, principal: str) -> float:
+        """Returns the end of the last token of a principal, in seconds since 1970; 0 if it has none."""
+        return self._latest_expiries.get(principal, 0.0)
+
     def replace(self, entries: Iterable[Entry]) -> None:
         """Replaces all tokens."""
         principals: dict[bytes, Principal] = {}
         sessions: dict[bytes, str] = {}
         limits: dict[str, PrincipalLimits] = {}
+        expiries: dict[str, float] = {}
         for entry in entries:
             weight = limits.setdefault(entry.name, entry.fields.limits).weight
             for token, expires in entry.tokens:
                 session = sessions[_digest(token)] = _keyed(self._secret, token)
                 expires_s = math.inf if expires is None else expires.timestamp()
+                expiries[entry.name] = max(expires_s, expiries.get(entry.name, 0.0))
                 principal = Principal(entry.name, frozenset(map(Scope, entry.scopes)), expires_s, weight)
                 principals[_digest(token)] = principals[_digest(session)] = principal
         self._principals, self._sessions, self.limits = principals, sessions, limits
+        self._latest_expiries = expiries
         self.version += 1
 
     def close(self) -> None:

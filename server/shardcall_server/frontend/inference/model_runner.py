@@ -36,8 +36,10 @@ from shardcall_server.settings import Settings
 
 Kernel = kernel_pb2.KernelDescription
 
-_RESERVE_BYTES = 64 << 10  # of a response, for all but the bytes of its outputs
+_RESERVE_BYTES = 64 << 10  # of a response, for all but its outputs
+_OUTPUT_BYTES = 512  # of an output, for its name, its type and where it is, without the name of its region
 _MAX_OUTPUTS = 1024
+_MAX_ID = 256
 _SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
 _IGNORED = frozenset({"headers", "binary_data_output"})
 
@@ -148,6 +150,7 @@ class ModelRunner:
         Raises:
             CallError: names the field of a bad request, or is that of the call.
         """
+        _check_id(request.id)
         parameters = _kernel_parameters(request.parameters, call) if request.parameters else {}
         model = self.find(request.model_name, request.model_version, call)
         outputs = _outputs(request) if request.outputs else None
@@ -286,7 +289,7 @@ class ModelRunner:
                     field=f"{output.field}.parameters[shared_memory_byte_size]",
                     metadata={"expected": str(nbytes), "given": str(output.part.nbytes)},
                 )
-        self._check_response(sum(len(data[item.index]) for item in outputs if item.part is None))
+        self._check_response(sum(_sent_bytes(item, data[item.index]) for item in outputs))
         return data
 
 
@@ -329,6 +332,23 @@ class _RegionCopies:
     def write(self, part: RegisteredPart, data: bytes, field: str) -> None:
         """Writes the bytes of an output to its region."""
         self._regions.write(self._call.principal_name, part.name, part.offset, data, field)
+
+
+def echoed(text: str) -> str:
+    """Returns the id or the model of a request for a response; empty if it is longer than one may be."""
+    return text if len(text) <= _MAX_ID else ""
+
+
+def _check_id(request_id: str) -> None:
+    if len(request_id) > _MAX_ID:
+        raise malformed(
+            "id", f"id has {len(request_id)} characters, and at most {_MAX_ID} are allowed; send a shorter one, or none"
+        )
+
+
+def _sent_bytes(output: _Output, data: bytes) -> int:
+    """Returns the bytes of an output in a response, at most."""
+    return _OUTPUT_BYTES + (len(data) if output.part is None else len(output.part.name.encode()))
 
 
 def version_of(model: Model | Kernel) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,6 +17,9 @@ from shardcall_server.frontend.memory.resident_array_table import ResidentArrayT
 
 MAX_MODELS = 64
 """The most models of a principal."""
+
+MAX_SHARED_MODELS = 4096
+"""The most shared models of all principals: `RepositoryIndex` lists them in one message."""
 
 
 class Tensor(NamedTuple):
@@ -59,6 +62,7 @@ class Model:
         shared: whether other principals may run it.
         payer: the owner whose budget its bytes count against.
         nbytes: its bytes.
+        digest: the digest of the request that published it.
         version: its version.
     """
 
@@ -71,6 +75,7 @@ class Model:
     shared: bool
     payer: str
     nbytes: int
+    digest: bytes
     version: int = 1
 
     def name_for(self, principal: str) -> str:
@@ -83,34 +88,37 @@ class ModelTable:
 
     Args:
         budget: the memory that models take.
+        is_active: returns whether a principal has a valid token, without which others do not see its models.
     """
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, is_active: Callable[[str], bool]) -> None:
         self._budget = budget
+        self._is_active = is_active
         self._lock = lock("the lock of models")  # guards the models
         self._models: dict[tuple[str, str], Model] = {}
 
     def put(self, model: Model) -> Model:
-        """Adds a model, in place of one of its name; returns it with its version.
+        """Adds a model, in place of another one of its name; returns the model of that name, with its version.
 
         Raises:
             CallError: QUOTA_EXCEEDED, SERVER_BUSY.
         """
         self._budget.reserve(model.payer, model.nbytes)
+        released: Model | None = model
         try:
             with self._lock:
                 before = self._models.get((model.owner, model.name))
-                if before is None:
-                    self._check_count(model.owner)
-                else:
+                if before is not None and (before.digest, before.outputs) == (model.digest, model.outputs):
+                    return before
+                self._check_counts(model)
+                if before is not None:
                     model = replace(model, version=before.version + 1)
                 self._models[model.owner, model.name] = model
-        except BaseException:
-            self._budget.release(model.payer, model.nbytes)
-            raise
-        if before is not None:
-            self._budget.release(before.payer, before.nbytes)
-        return model
+                released = before
+                return model
+        finally:
+            if released is not None:
+                self._budget.release(released.payer, released.nbytes)
 
     def remove(self, name: str, owner: str) -> bool:
         """Removes a model; returns whether there was one."""
@@ -125,22 +133,39 @@ class ModelTable:
         owner, slash, of_owner = name.rpartition("/")
         with self._lock:
             model = self._models.get((owner if slash else principal, of_owner))
-        return model if model is not None and (model.shared or model.owner == principal) else None
+        return model if model is not None and self._is_visible(model, principal) else None
 
     def visible(self, principal: str) -> list[Model]:
         """Returns the models that a principal may run, by name."""
         with self._lock:
-            models = [model for model in self._models.values() if model.shared or model.owner == principal]
-        return sorted(models, key=lambda model: model.name_for(principal))
+            models = list(self._models.values())
+        visible = [model for model in models if self._is_visible(model, principal)]
+        return sorted(visible, key=lambda model: model.name_for(principal))
 
-    def _check_count(self, owner: str) -> None:
-        if sum(principal == owner for principal, _ in self._models) >= MAX_MODELS:
-            raise CallError(
-                Reason.QUOTA_EXCEEDED,
-                f"{MAX_MODELS} models of this principal are published, the most allowed; unpublish one",
-                field="name",
-                metadata={"limit": "models", "allowed": str(MAX_MODELS)},
-            )
+    def retain(self, is_principal: Callable[[str], bool]) -> None:
+        """Removes the models of those that are no principals."""
+        with self._lock:
+            owners = list(self._models)
+        for owner, name in owners:
+            if not is_principal(owner):
+                self.remove(name, owner)
+
+    def _is_visible(self, model: Model, principal: str) -> bool:
+        return model.owner == principal or (model.shared and self._is_active(model.owner))
+
+    def _check_counts(self, model: Model) -> None:
+        others = [item for key, item in self._models.items() if key != (model.owner, model.name)]
+        for limit, count, allowed, which in (
+            ("models", sum(item.owner == model.owner for item in others), MAX_MODELS, "models of this principal"),
+            ("shared_models", model.shared and sum(item.shared for item in others), MAX_SHARED_MODELS, "shared models"),
+        ):
+            if count >= allowed:
+                raise CallError(
+                    Reason.QUOTA_EXCEEDED,
+                    f"{allowed} {which} are published, the most allowed; unpublish one",
+                    field="name",
+                    metadata={"limit": limit, "allowed": str(allowed)},
+                )
 
 
 def check_model_name(name: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,8 @@ MAX_REGIONS = 64
 
 _FOLDER = "/dev/shm"  # noqa: S108  # where shm_open makes files; the checks are of the open file
 _KEY = re.compile(r"/?(?P<name>[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})")
-_MAX_NAME = 256
+MAX_REGION_NAME = 256
+"""The most characters of the name of a region."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +116,8 @@ class SharedMemoryRegions:
             CallError: the server does not allow it, or there is no such file.
         """
         self._check_allowed(connection)
-        if not region.name or len(region.name) > _MAX_NAME:
-            raise _invalid("name", region.name, f"give 1 to {_MAX_NAME} characters")
+        if not region.name or len(region.name) > MAX_REGION_NAME:
+            raise _invalid("name", region.name, f"give 1 to {MAX_REGION_NAME} characters")
         match = _KEY.fullmatch(region.key)
         if match is None:
             raise _invalid("key", region.key, "give the name of a file in /dev/shm, such as /inputs")
@@ -140,6 +141,14 @@ class SharedMemoryRegions:
         with self._lock:
             for key in [key for key in self._regions if key[0] == owner and (not name or key[1] == name)]:
                 os.close(self._regions.pop(key).file)
+
+    def retain(self, is_principal: Callable[[str], bool]) -> None:
+        """Closes the regions of those that are no principals."""
+        with self._lock:
+            owners = {owner for owner, _ in self._regions}
+        for owner in owners:
+            if not is_principal(owner):
+                self.unregister(owner, "")
 
     def of_owner(self, owner: str, name: str) -> list[RegisteredRegion]:
         """Returns the regions of a principal, or one of them.

@@ -13,6 +13,7 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_inference.v1 import inference_service_pb2
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
 from shardcall_server.frontend.inference.datatypes import array_type
+from shardcall_server.frontend.inference.shared_memory_regions import MAX_REGION_NAME
 
 _MAX_INPUTS = 1024
 _CONTENTS = {
@@ -167,8 +168,15 @@ def region_part(parameters: Parameters, field: str) -> RegisteredPart | None:
         return None
     if parameters[_REGION].WhichOneof("value") != "string_param":
         raise malformed(f"{field}.parameters[{_REGION}]", f"{_REGION} is no string; send string_param")
-    offset, nbytes = (integer(parameters, name, field) for name in (_OFFSET, _SIZE))
-    return RegisteredPart(parameters[_REGION].string_param, offset, nbytes)
+    name = parameters[_REGION].string_param
+    if len(name) > MAX_REGION_NAME:
+        raise malformed(
+            f"{field}.parameters[{_REGION}]",
+            f"{_REGION} has {len(name)} characters, and at most {MAX_REGION_NAME} are allowed; send the "
+            "name of a region",
+        )
+    offset, nbytes = (integer(parameters, key, field) for key in (_OFFSET, _SIZE))
+    return RegisteredPart(name, offset, nbytes)
 
 
 def integer(parameters: Parameters, name: str, field: str) -> int:

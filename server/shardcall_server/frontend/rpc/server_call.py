@@ -44,6 +44,28 @@ class CallContext(Protocol):
         """Ends the call."""
 
 
+class _Waits:
+    """The threads that wait in calls of one RPC, which wakes them when it ends: by one callback, which gRPC keeps."""
+
+    def __init__(self) -> None:
+        self._queues: set[SimpleQueue[object]] = set()  # without a lock, by single operations
+        self._is_called_back = False
+
+    @contextmanager
+    def woken(self, queue: SimpleQueue[object], context: CallContext) -> Iterator[bool]:
+        """Puts None into a queue if the RPC ends during the body; yields whether it is active."""
+        self._queues.add(queue)
+        try:
+            self._is_called_back = self._is_called_back or context.add_callback(self._wake)
+            yield self._is_called_back and context.is_active()
+        finally:
+            self._queues.discard(queue)
+
+    def _wake(self) -> None:
+        for queue in self._queues.copy():
+            queue.put(None)
+
+
 class ServerCall:
     """The state of one call, handed to servicers in place of gRPC's context.
 
@@ -53,6 +75,7 @@ class ServerCall:
         principal: the caller; None if the server does not authenticate.
         request_id: the client's own id of the call; empty for a new one.
         trace: the trace context that the client sent.
+        waits: the waits of the other requests of its stream; None for a call of its own.
 
     Attributes:
         connection: the peer, as gRPC names it.
@@ -86,9 +109,11 @@ class ServerCall:
         principal: Principal | None = None,
         request_id: str = "",
         trace: Mapping[str, str] | None = None,
+        waits: _Waits | None = None,
     ) -> None:
         self._started = time.monotonic()
         self._context = context
+        self._waits = waits or _Waits()
         self.timing = timing_pb2.Timing()
         self.principal = principal
         self.connection: str = context.peer()
@@ -124,7 +149,7 @@ class ServerCall:
 
     def of_request(self) -> ServerCall:
         """Returns the call of one request of this stream, with its own timing."""
-        return ServerCall(self._context, self.remaining_s, self.principal, trace=self.trace)
+        return ServerCall(self._context, self.remaining_s, self.principal, trace=self.trace, waits=self._waits)
 
     def limit(self, limit_s: float) -> None:
         """Ends the call sooner: after seconds since it began."""
@@ -210,12 +235,13 @@ class ServerCall:
         future.add_done_callback(woken.put)
         if future.done():
             return
-        if not self._context.add_callback(lambda: woken.put(None)):
-            raise _cancelled()
-        try:
-            woken.get(timeout=self.remaining_s)
-        except Empty:
-            raise self.deadline_exceeded(doing) from None
+        with self._waits.woken(woken, self._context) as is_active:
+            if not is_active:
+                raise _cancelled()
+            try:
+                woken.get(timeout=self.remaining_s)
+            except Empty:
+                raise self.deadline_exceeded(doing) from None
         if not future.done():
             raise _cancelled()
 

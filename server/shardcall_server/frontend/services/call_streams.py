@@ -14,14 +14,13 @@ from shardcall.v1 import timing_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.principals import Principal
+from shardcall_server.frontend.access.token_watch import TokenWatch
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.status import CallStatus
 from shardcall_server.frontend.services.call_outcomes import to_call_error
 from shardcall_server.frontend.services.call_stream import METHOD, ServerCallStream, StreamLimits
 from shardcall_server.frontend.services.streamed_call import StreamServices
 from shardcall_server.settings import client_share
-
-_CHECK_S = 0.25
 
 
 class CallStreams:
@@ -33,6 +32,7 @@ class CallStreams:
         threads: the threads of streams, two for each.
         max_streams: the limit of open streams.
         floods: notified of connections with open streams.
+        watch: checks the tokens of open streams.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class CallStreams:
         threads: CountedThreads,
         max_streams: int,
         floods: FloodGuard,
+        watch: TokenWatch,
     ) -> None:
         self._services = services
         self._limits = limits
@@ -51,8 +52,7 @@ class CallStreams:
         self._lock = threading.Lock()  # guards the next two; streams are checked without it
         self._by_owner: Counter[str] = Counter()
         self._streams: set[ServerCallStream] = set()
-        self._closing = threading.Event()  # ends the thread
-        threading.Thread(target=self._check_tokens, name="stream-tokens", daemon=True).start()
+        watch.add(self._check_tokens)
 
     def serve(
         self,
@@ -94,17 +94,12 @@ class CallStreams:
             totals[stream.owner] = count + 1, unanswered + stream.unanswered
         return totals
 
-    def close(self) -> None:
-        """Stops the thread that checks tokens."""
-        self._closing.set()
-
     def _check_tokens(self) -> None:
         """Ends the streams whose token was removed; their own threads may be waiting for the client."""
-        while not self._closing.wait(_CHECK_S):
-            with self._lock:
-                streams = list(self._streams)
-            for stream in streams:
-                stream.check_token()
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.check_token()
 
     @contextmanager
     def _counted(self, owner: str) -> Iterator[None]:

@@ -12,18 +12,17 @@ from google.protobuf import message_factory
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError
 from shardcall_inference.v1 import inference_service_pb2
-from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import INFERENCE_SERVICE
 from shardcall_server.frontend.inference.datatypes import datatype_of, shape_of
-from shardcall_server.frontend.inference.model_runner import ModelRunner, version_of
+from shardcall_server.frontend.inference.model_runner import ModelRunner, echoed, version_of
 from shardcall_server.frontend.inference.model_table import Model, Tensor
 from shardcall_server.frontend.inference.shared_memory_regions import RegisteredRegion, SharedMemoryRegions
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.call_outcomes import failed_call
+from shardcall_server.frontend.services.request_streams import RequestStreams
 
 _DESCRIPTOR = inference_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
-_STREAM = f"/{INFERENCE_SERVICE}/ModelStreamInfer"
 _KERNEL, _PROGRAM = "shardcall_kernel", "shardcall_program"
 _ANY = "FP32", (-1,)  # as a kernel's tensors are described, for which the protocol has no word
 _FINAL = "triton_enable_empty_final_response"
@@ -36,14 +35,16 @@ class InferenceServicer:
         runner: runs models.
         regions: the registered shared memory.
         recorder: notified of the requests of streams.
-        gate: checks the token of a stream again when the tokens have changed.
+        streams: end with their tokens.
     """
 
-    def __init__(self, runner: ModelRunner, regions: SharedMemoryRegions, recorder: CallRecorder, gate: Gate) -> None:
+    def __init__(
+        self, runner: ModelRunner, regions: SharedMemoryRegions, recorder: CallRecorder, streams: RequestStreams
+    ) -> None:
         self._runner = runner
         self._regions = regions
         self._recorder = recorder
-        self._gate = gate
+        self._streams = streams
 
     def ServerLive(  # noqa: N802  # the protocol's name
         self, request: inference_service_pb2.ServerLiveRequest, call: ServerCall
@@ -137,13 +138,7 @@ class InferenceServicer:
         self, requests: Iterator[inference_service_pb2.ModelInferRequest], call: ServerCall
     ) -> Iterator[inference_service_pb2.ModelStreamInferResponse]:
         """Runs models, one after the other."""
-        metadata, version = call.metadata, -1  # the tokens may have changed since the stream was admitted
-        for request in requests:
-            if version != self._gate.version:
-                version = self._gate.version
-                self._gate.admit(_STREAM, metadata, is_open=True)
-            if (expired := self._gate.expiry_error(call.principal)) is not None:
-                raise expired
+        for request in self._streams.admitted(requests, call):
             yield self._answer(request, call)
 
     def _answer(
@@ -157,7 +152,9 @@ class InferenceServicer:
         except Exception as error:  # noqa: BLE001  # of a request, which ends no others
             status = failed_call(self._recorder, "ModelInfer", error, call)
             stream.check("answering a request of a stream")
-            failed = inference_service_pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
+            failed = inference_service_pb2.ModelInferResponse(
+                model_name=echoed(request.model_name), id=echoed(request.id)
+            )
             return inference_service_pb2.ModelStreamInferResponse(error_message=status.details, infer_response=failed)
         self._recorder.finish("ModelInfer", call)
         if _FINAL in request.parameters:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 
 from shardcall.v1 import kernel_pb2, model_service_pb2
@@ -28,6 +29,7 @@ from shardcall_server.settings import Settings
 
 _MAX_NAME = 256
 _MAX_DESCRIPTION_BYTES = 16 << 10
+_FRAMING_BYTES = 8  # of a description in a list
 
 
 class ModelServicer:
@@ -52,6 +54,7 @@ class ModelServicer:
         self._kernels = kernels
         self._array_table = array_table
         self._max_constant_bytes = settings.max_inline_bytes
+        self._max_list_bytes = settings.max_message_bytes // 2
 
     def PublishModel(  # noqa: N802  # the contract's name
         self, request: model_service_pb2.PublishModelRequest, call: ServerCall
@@ -87,6 +90,7 @@ class ModelServicer:
             request.shared,
             call.owner,
             request.ByteSize(),
+            hashlib.sha256(request.SerializeToString(deterministic=True)).digest(),
         )
         _check_description(_described(model, call))
         return model_service_pb2.PublishModelResponse(model=_described(self._models.put(model), call))
@@ -102,8 +106,17 @@ class ModelServicer:
         self, request: model_service_pb2.ListModelsRequest, call: ServerCall
     ) -> model_service_pb2.ListModelsResponse:
         """Lists the models of the caller, and those that others share."""
-        models = self._models.visible(call.principal_name)
-        return model_service_pb2.ListModelsResponse(models=[_described(model, call) for model in models])
+        response, nbytes = model_service_pb2.ListModelsResponse(), 0
+        for model in self._models.visible(call.principal_name):
+            if model.name_for(call.principal_name) <= request.after:
+                continue
+            description = _described(model, call)
+            nbytes += description.ByteSize() + _FRAMING_BYTES
+            if nbytes > self._max_list_bytes:
+                response.more = True
+                break
+            response.models.append(description)
+        return response
 
     def _operands(self, messages: Iterable[model_service_pb2.ModelOperand], inputs: list[Tensor]) -> list[ModelOperand]:
         operands, nbytes = [], 0
@@ -153,7 +166,7 @@ def _inputs(messages: Iterable[model_service_pb2.ModelTensor]) -> list[Tensor]:
 
 
 def _check_description(description: model_service_pb2.ModelDescription) -> None:
-    """Raises CallError for names and shapes that lists of models, which are one message, could not hold."""
+    """Raises CallError for names and shapes that a list of models may not hold."""
     nbytes = description.ByteSize()
     if nbytes > _MAX_DESCRIPTION_BYTES:
         raise CallError(
