@@ -144,6 +144,8 @@ REFUSED = {
     "reduce by a function of one operand": (ValueError, np.sin.reduce),
     "reduce by a function of two results": (ValueError, np.divmod.reduce),
     "reduce matrices": (RuntimeError, np.matmul.reduce),
+    "reduce to no array": (TypeError, lambda x: np.add.reduce(x, 0, None, "invalid")),
+    "sum to no array": (TypeError, lambda x: np.sum(x, out=3.5)),
     "reduce no axis": (np.exceptions.AxisError, lambda x: np.hypot.reduce(x, 5)),
     "accumulate no axis": (np.exceptions.AxisError, lambda x: np.maximum.accumulate(x, 5)),
     "accumulate two axes": (ValueError, lambda x: np.add.accumulate(x, axis=None)),
