@@ -200,6 +200,24 @@ def test_a_call_stream_waits_for_a_description_as_long_as_its_calls(streaming, i
         assert client.address == streaming[1].address
 
 
+def test_a_token_that_is_refused_at_a_description_is_renewed(streaming, info, abort, monkeypatch):
+    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
+    issued = [f"session-token-{number}" for number in range(9)]
+    monkeypatch.setattr("shardcall_core.access.session.open_session", lambda *_: issued.pop(0))
+    asked = []
+
+    def describe(request, context):
+        asked.append(dict(context.invocation_metadata())["authorization"])
+        if len(set(asked)) == 1:
+            abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
+        return info
+
+    with sc.connect(addresses(streaming)) as client:
+        streaming[1].info = describe
+        assert client.call("echo", 1.0, timeout=60).array == 1.0
+    assert len(asked) == 2
+
+
 def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info, monkeypatch):
     monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.2)
     asked, late, results = threading.Event(), [], []

@@ -130,6 +130,19 @@ def test_one_that_failed_while_the_others_wait_for_it_is_the_reason():
     assert stop.error.reason is Reason.OUT_OF_DEVICE_MEMORY
 
 
+@rows("name", ["get_array", "save_array", "write_arrays"])
+def test_one_that_failed_while_the_others_read_a_file_is_the_reason(name):
+    command = run(0, 1, name=name)
+    command.reading |= {0: True, 1: True}
+    mesh = Mesh(command)
+    assert mesh.checks(30) is None
+    failure = link_pb2.Failure(reason="ARRAY_LOST", message="no array")
+    command.answers[0] = link_pb2.WorkerMessage(failure=failure)
+    stop = mesh.checks(40)
+    assert stop is not None
+    assert stop.reason == "host h0 alone failed: no array"
+
+
 def test_where_several_failed_the_one_that_says_nothing_is_the_reason():
     command = run(0, 1, 2)
     mesh = Mesh(command, workers=3)

@@ -12,7 +12,7 @@ from shardcall_core.call_error import CallError
 from shardcall_core.wire.token_fields import TokenFields, parse_time
 from shardcall_core.wire.token_file import Entry
 from shardcall_server.frontend.access import token_watch, tokens
-from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.access.gate import ABSENT_S, Gate
 from shardcall_server.frontend.access.token_watch import TokenWatch
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.inference.model_table import Model, ModelTable
@@ -119,7 +119,7 @@ def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_r
         models.put(model(name, shared=shared))
 
     def visible() -> list[str]:
-        models.retain(watch.gate.is_principal)
+        models.retain(watch.gate.was_principal)
         assert [bool(models.find(f"ada/{name}", "bob")) for name in ("a", "b")] == [bool(models.visible("bob")), False]
         return [item.name for item in models.visible("bob")]
 
@@ -130,6 +130,15 @@ def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_r
     assert visible() == ["a"]
     watch.end("removed")
     assert visible() == []
+    watch.now += 0.9 * ABSENT_S
+    assert visible() == []
+    watch.tokens.replace([Entry("ada", ADA.scopes, ADA.token), BOB])  # the file was being rewritten
+    assert visible() == ["a"]
+    for _ in range(2):
+        watch.end("removed")
+        assert visible() == []
+        watch.now += ABSENT_S
+    assert visible() == []
     assert budget.taken == 0
     watch.tokens.replace([Entry.make("ada", ["run"]), BOB])
     assert models.visible("ada") == []
@@ -138,5 +147,5 @@ def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_r
 def test_without_authentication_models_stay():
     models = ModelTable(cast(Any, Budget()), Gate(None).has_valid_token)
     models.put(model("a", shared=True))
-    models.retain(Gate(None).is_principal)
+    models.retain(Gate(None).was_principal)
     assert len(models.visible("bob")) == 1

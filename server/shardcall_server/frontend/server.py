@@ -341,7 +341,7 @@ class FrontEnd:
         models, streams = ModelTable(host_resources.budget, gate.has_valid_token), RequestStreams(gate)
         self._token_watch.add(streams.check)
         for table in (models, self._regions):
-            self._token_watch.add(partial(table.retain, gate.is_principal))
+            self._token_watch.add(partial(table.retain, gate.was_principal))
         model_runner = ModelRunner(
             self._supervisor,
             runner,

@@ -13,8 +13,6 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 def file_error(error: OSError) -> CallError:
     """Returns the error of a file operation that the system refused; it names no path of the server."""
-    if error.errno == errno.ESTALE:  # of a network file system
-        return replaced()
     if error.errno in _FULL:
         return CallError(
             Reason.FILE_LIMIT,

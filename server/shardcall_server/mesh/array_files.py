@@ -8,6 +8,7 @@ the blocks of the devices.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.core.element_types import held_type
-from shardcall_server.link.file_errors import damaged, file_error
+from shardcall_server.link.file_errors import damaged, file_error, replaced
 from shardcall_server.link.process_blocks import Bounds, crop
 from shardcall_server.mesh.placement import ParallelCopier, aligned_empty, bounds_of, held_blocks, shards_of
 from shardcall_server.mesh.resident_arrays import DeviceArray
@@ -169,6 +170,21 @@ class FolderSource:
                 f"the array is in a checkpoint, whose file cannot be read ({why}); delete the array, or put it again",
                 field="handle",
             ) from None
+
+
+@dataclass(frozen=True)
+class UnreadableSource:
+    """An array in a file that this process cannot open.
+
+    Attributes:
+        error: why not.
+    """
+
+    error: CallError
+
+    def put(self, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
+        """Raises the error."""
+        raise self.error
 
 
 def write_file(folder: int, name: str, header: bytes, resident: DeviceArray, copier: ParallelCopier) -> None:
@@ -389,7 +405,7 @@ def _read_all(fd: int, data: np.ndarray, position: int) -> None:
     """Fills memory from a file.
 
     Raises:
-        CallError: FILE_DAMAGED: the file ends before; FILES_UNAVAILABLE.
+        CallError: FILE_DAMAGED: the file ends before; FILE_NOT_FOUND, FILES_UNAVAILABLE.
     """
     rest = data.data
     try:
@@ -399,4 +415,5 @@ def _read_all(fd: int, data: np.ndarray, position: int) -> None:
                 raise damaged("has become shorter while it was read")
             rest, position = rest[count:], position + count
     except OSError as error:
-        raise file_error(error) from error
+        is_replaced = error.errno == errno.ESTALE  # of a network file system
+        raise (replaced() if is_replaced else file_error(error)) from error

@@ -13,7 +13,7 @@ from shardcall_core.layouts.checks import check_put
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.link.wire import decode_array_type, decode_mesh, decode_spec
-from shardcall_server.mesh.array_files import FileSource, FolderSource
+from shardcall_server.mesh.array_files import FileSource, FolderSource, UnreadableSource
 from shardcall_server.mesh.host_buffers import Source
 from shardcall_server.mesh.placement import ParallelCopier
 from shardcall_server.mesh.resident_arrays import ResidentArrays
@@ -69,11 +69,13 @@ class Arrivals:
         self._resident_arrays.keep(put.array_id, put.type, self._placed(put, source))
         return link_pb2.ArrayPut(place_seconds=time.monotonic() - began)
 
-    def declare(self, put: Arrival, source: FolderSource) -> None:
+    def declare(self, put: Arrival, source: FolderSource | UnreadableSource) -> None:
         """Registers an array that is read when a command first uses it."""
         self._resident_arrays.declare(put.array_id, put.type, partial(self._placed, put, source))
 
-    def _placed(self, put: Arrival, source: Source | FileSource | ZarrSource | FolderSource) -> jax.Array:
+    def _placed(
+        self, put: Arrival, source: Source | FileSource | ZarrSource | FolderSource | UnreadableSource
+    ) -> jax.Array:
         sharding = named_sharding(build_mesh(put.mesh, put.device_ids), put.spec)
         placement = Placement(padded_shape(put.type.shape, put.spec, put.mesh), sharding)
         array: jax.Array = jax.block_until_ready(source.put(placement, self._copier, may_alias=False))

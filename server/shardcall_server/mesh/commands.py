@@ -25,8 +25,9 @@ from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.known_answers.suite import Suite
 from shardcall_server.link.failures import decode_failure
+from shardcall_server.link.file_errors import file_error
 from shardcall_server.link.framing import Frame, Link
-from shardcall_server.mesh.array_files import ArrayFile, FileSource, FolderSource, write_file
+from shardcall_server.mesh.array_files import ArrayFile, FileSource, FolderSource, UnreadableSource, write_file
 from shardcall_server.mesh.arrivals import Arrival, Arrivals
 from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.compilers import CompilationJob, Compiler
@@ -359,15 +360,27 @@ class Commands:
     def _declare(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.declare_arrays
         with CommandAnswer(self._link, message.call_id) as answer:
-            folder = os.dup(self._memory.descriptor(command.memory_id))  # open as long as this process runs
+            folder, failure = self._duplicated(command.memory_id)
             for file in command.files:
                 try:
                     put = self._arrivals.prepare(file.array)
                 except CallError as error:  # of this array, which is ARRAY_LOST
                     structlog.get_logger().warning("an array is not declared", reason=error.message)
                 else:
-                    self._arrivals.declare(put, FolderSource(put.type, folder, file.name, file.offset))
+                    in_folder = FolderSource(put.type, folder, file.name, file.offset)
+                    self._arrivals.declare(put, UnreadableSource(failure) if failure is not None else in_folder)
+            if failure is not None:  # the arrays are declared all the same: all processes read one together
+                raise failure
             answer.send(array_put=link_pb2.ArrayPut())
+
+    def _duplicated(self, memory_id: int) -> tuple[int, CallError | None]:
+        """Returns a descriptor of a folder, open as long as this process runs, or why it cannot be opened."""
+        try:
+            return os.dup(self._memory.descriptor(memory_id)), None
+        except CallError as error:
+            return -1, error
+        except OSError as error:
+            return -1, file_error(error)
 
     def _get(self, message: link_pb2.FrontEndMessage) -> None:
         command = message.get_array

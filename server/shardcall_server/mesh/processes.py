@@ -14,13 +14,16 @@ from jax import lax
 from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from shardcall_core.call_error import CallError
+from shardcall_server.link.failures import decode_failure
+from shardcall_server.mesh.failures import failure_of
 from shardcall_worker.v1 import link_pb2
 
 # Far below JAX's defaults of 300, 100 and 300 s, since processes that are late are started again.
 _JOIN_S = 60
 _HEARTBEAT_S = 10
 _SHUTDOWN_S = 5
-_MESSAGE_BYTES = 512
+_MESSAGE_BYTES, _LENGTH_BYTES = 1024, 2
 # Private, since JAX's public interface lets gloo listen at the address of the host's name, often the loopback.
 _MODULE = "jax._src.lib"
 _MAKE = "make_gloo_tcp_collectives"
@@ -102,30 +105,52 @@ def sum_of_processes(local: np.ndarray) -> np.ndarray:
     Args:
         local: uint8[n]; an element is nonzero in one process at most.
     """
-    sharding, total = _sum_by_process()
+    # What adds up is compiled anew: of many sizes, the compiled programs would take memory for ever.
+    return _sum_by_process(local, _adder())
+
+
+def _sum_by_process(local: np.ndarray, add: Callable[[jax.Array], jax.Array]) -> np.ndarray:
+    sharding = NamedSharding(_mesh_of_processes(), PartitionSpec("process"))
     rows = jax.make_array_from_process_local_data(sharding, local[np.newaxis], (jax.process_count(), local.size))
-    return np.array(total(rows).addressable_data(0))
+    return np.array(add(rows).addressable_data(0))
+
+
+def _adder() -> Callable[[jax.Array], jax.Array]:
+    replicated = NamedSharding(_mesh_of_processes(), PartitionSpec())
+    return jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=replicated)
+
+
+_message_adder = cache(_adder)  # for messages, which have one size
 
 
 @cache
-def _sum_by_process() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
-    """Returns the sharding of rows, of which every process has one, and what adds them up."""
+def _mesh_of_processes() -> Mesh:
+    """Returns the mesh of the first device of each process."""
     first: dict[int, jax.Device] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
-    mesh = Mesh(np.array([first[process] for process in sorted(first)]), ("process",))
-    sharded, replicated = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("process",), ()))
-    return sharded, jax.jit(lambda a: jnp.sum(a, 0, dtype=jnp.uint8), out_shardings=replicated)
+    return Mesh(np.array([first[process] for process in sorted(first)]), ("process",))
 
 
-def first_message(message: str) -> str:
-    """Returns the message of the first process that has one; a collective that all of them must call.
+def first_failure(error: Exception | None) -> CallError | None:
+    """Returns the error of the first process that has one; a collective that all of them must call.
 
     Args:
-        message: the message of this process; empty for none.
+        error: the error of this process.
     """
     rows = np.zeros((jax.process_count(), _MESSAGE_BYTES), np.uint8)
-    data = message.encode()[:_MESSAGE_BYTES]
-    rows[jax.process_index(), : len(data)] = np.frombuffer(data, np.uint8)
-    messages = sum_of_processes(rows.reshape(-1)).reshape(rows.shape)
-    return next((row.tobytes().rstrip(b"\0").decode(errors="ignore") for row in messages if row[0]), "")
+    if error is not None:
+        data = _encoded(failure_of(error))
+        rows[jax.process_index(), : len(data)] = np.frombuffer(data, np.uint8)
+    for row in _sum_by_process(rows.reshape(-1), _message_adder()).reshape(rows.shape):
+        if nbytes := int.from_bytes(row[:_LENGTH_BYTES].tobytes()):
+            return decode_failure(link_pb2.Failure.FromString(row[_LENGTH_BYTES:][:nbytes].tobytes()))
+    return None
+
+
+def _encoded(failure: link_pb2.Failure) -> bytes:
+    """Returns a failure and its length, without its end if it is long."""
+    failure = link_pb2.Failure(reason=failure.reason, message=failure.message, field=failure.field)
+    while failure.ByteSize() > _MESSAGE_BYTES - _LENGTH_BYTES:
+        failure.message = failure.message[: len(failure.message) // 2]
+    return failure.ByteSize().to_bytes(_LENGTH_BYTES) + failure.SerializeToString()

@@ -12,7 +12,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import SMALL_BYTES, Placement
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
-from shardcall_server.mesh.processes import first_message, sum_of_processes
+from shardcall_server.mesh.processes import first_failure, sum_of_processes
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,13 @@ class ResidentArrays:
         """
         if self._is_one_process:
             return declared.read()
-        message, array = "", None
+        array, error = None, None
         try:
             array = declared.read()
-        except CallError as error:
-            message = error.message
-        if message := first_message(message):
-            raise CallError(Reason.FILE_DAMAGED, message, field="handle")
+        except Exception as raised:  # noqa: BLE001  # the others wait for this process in any case
+            error = raised
+        if (failure := first_failure(error)) is not None:
+            raise failure from error
         assert array is not None
         return array
 

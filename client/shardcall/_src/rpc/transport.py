@@ -210,22 +210,26 @@ class Transport:
             request_id=request_id,
         )
 
-    def call_stream(self, frames: Iterator[bytes], left_s: Callable[[], float]) -> tuple[Iterator[bytes], str]:
-        """Begins a call stream, which has no deadline; returns its answers and its token.
+    def show_token(self) -> str:
+        """Returns the token for a call stream."""
+        return self.servers.token.show(_TOKEN_TIMEOUT_S)
+
+    def call_stream(self, frames: Iterator[bytes], shown: str, left_s: Callable[[], float]) -> Iterator[bytes]:
+        """Begins a call stream, which has no deadline; returns its answers.
 
         Args:
+            shown: the token.
             left_s: returns the longest time that a call which waits for the stream has left, in seconds.
 
         Raises:
             ValueError: after `close`.
         """
-        shown = self.servers.token.show(_TOKEN_TIMEOUT_S)
         while not self._describe_for_stream(shown, left_s):
             pass  # a call that has more time has come meanwhile
         with Rpc() as rpc, self._beginning():
             answers = self.stubs.call_stream(frames, metadata=authorization(shown))
             rpc.watch(answers)
-        return answers, shown
+        return answers
 
     def get_array(
         self,

@@ -425,8 +425,8 @@ class CallStream:
                 return connection.left_s
 
         with self._transport.servers.attempt() as connection.server:
-            answers, connection.shown = self._transport.call_stream(connection.frames(), left_s)
-        return answers
+            connection.shown = self._transport.show_token()  # before it is refused: it may be renewed then
+            return self._transport.call_stream(connection.frames(), connection.shown, left_s)
 
     def recover(self, connection: StreamConnection, status: ItemStatus) -> StreamConnection | None:
         """Sends the unanswered calls of an RPC that has ended again, or fails them.

@@ -13,6 +13,9 @@ from shardcall_server.frontend.access.policy import METHODS, SERVED, SERVICES, A
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.access.tokens import Tokens
 
+ABSENT_S = 10.0
+"""How long a principal may be absent from the token files before what belongs to it ends."""
+
 _SCHEME = "bearer"
 _ADVICE = (
     'every call needs the metadata "authorization: Bearer <token>"; '
@@ -33,6 +36,7 @@ class Gate:
     def __init__(self, tokens: Tokens | None, clock: Callable[[], float] = time.time) -> None:
         self._tokens = tokens
         self._clock = clock
+        self._absent_since: dict[str, float] = {}  # of principals that the token files do not have; one thread asks
 
     @property
     def version(self) -> int:
@@ -75,6 +79,16 @@ class Gate:
     def is_principal(self, name: str) -> bool:
         """Returns whether a principal is in the token files; True without authentication."""
         return self._tokens is None or name in self._tokens.limits
+
+    def was_principal(self, name: str) -> bool:
+        """Returns whether a principal is in the token files, or was in the last seconds.
+
+        A file that is being rewritten in place may be read without its end.
+        """
+        if self.is_principal(name):
+            self._absent_since.pop(name, None)
+            return True
+        return self._clock() - self._absent_since.setdefault(name, self._clock()) < ABSENT_S
 
     def has_valid_token(self, name: str) -> bool:
         """Returns whether a token of a principal is valid now; True without authentication."""

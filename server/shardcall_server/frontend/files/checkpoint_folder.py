@@ -39,6 +39,7 @@ _NOBODY = "_"  # the principal of callers without one
 _FILE = re.compile(r"(?P<owner>.+)\.(?P<sequence>[0-9a-f]{16})\.checkpoint")
 _TEMPORARY = ".saving"
 _LOCK = "lock"
+_MARKER = ".marker"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _MAX_CHECKPOINT_BYTES = 1 << 30
 _KEPT = 2  # the last one and the one before
@@ -129,7 +130,7 @@ class CheckpointFolder:
             self.is_held = True
 
     def _mark(self) -> str:
-        marker = f"{secrets.token_hex(16)}.marker"  # the next server removes it
+        marker = f"{secrets.token_hex(16)}{_MARKER}"  # the next server removes it
         try:
             os.close(os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600, dir_fd=self.fd))
         except OSError:  # a full disk; arrays can be read all the same
@@ -286,6 +287,7 @@ class CheckpointFolder:
     def _read(self) -> None:
         """Reads the checkpoints; removes files of earlier servers that none names, unless one is damaged."""
         there = set(os.listdir(self.fd))
+        self.remove(name for name in there if name.endswith(_MARKER))
         self._kept, self._arrays, self._damaged = {}, {}, {}
         by_owner: dict[str, list[tuple[int, str]]] = {}
         for file in there:

@@ -70,8 +70,9 @@ class Command:
 
     @property
     def reads_file(self) -> bool:
-        """True if it waits for the file of an array on a host."""
-        return any(list(self.reading.values()))  # a copy: each worker's thread sets its entry
+        """True if it waits for the file of an array on a host, and none has failed: all would wait for that one."""
+        failed = any(answer.HasField("failure") for answer in list(self.answers.values()))
+        return not failed and any(list(self.reading.values()))  # copies: each worker's thread sets its entry
 
     @property
     def doing(self) -> str:

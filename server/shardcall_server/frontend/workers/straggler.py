@@ -92,14 +92,14 @@ class StragglerDetector:
             return None
         answers = dict(behind.answers)
         failed = [index for index, answer in answers.items() if answer.HasField("failure")]
-        if len(failed) == 1 and behind.name in _COLLECTIVE_COMMANDS:  # a collective, in which the others wait for it
+        if len(failed) == 1 and _is_collective(behind):  # the others wait for it
             alone = failed_alone(self._connections[failed[0]].worker.host, answers[failed[0]].failure)
             return disagreement(str(alone), behind, alone.failure)
         return StopRequest(f"{_hosts(slow)} was {self._behind_s:.0f} s behind the other hosts in {behind.doing}")
 
     def _slow(self, command: Command) -> list[WorkerConnection]:
         """Returns the workers that take part in a command and have not answered it, if another has."""
-        if not command.answers or command.name in _INDEPENDENT_COMMANDS:
+        if not command.answers or (command.name in _INDEPENDENT_COMMANDS and not command.reading):
             return []
         taking_part = self._taking_part(command)
         if not taking_part & command.answers.keys():
@@ -121,6 +121,11 @@ class StragglerDetector:
         moved = data_link.moved_for(command.call_id) if data_link is not None else 0
         gathered = command.gathered_bytes.get(connection.index, 0.0)
         return (int(gathered) if gathered < math.inf else _ALL_GATHERED) + moved
+
+
+def _is_collective(command: Command) -> bool:
+    """Returns whether a worker waits for the others: all tell each other whether they could read an array's file."""
+    return command.name in _COLLECTIVE_COMMANDS or bool(command.reading)
 
 
 @dataclass
