@@ -25,7 +25,7 @@ RULES: dict[str, dict[str, object]] = {
     "light": {"rules": {_LINKS: {"enabled": 1}}},
     "dark": {"runOnly": ["color-contrast", _LINKS]},
 }
-"""Options of axe by colour scheme: what does not depend on colours takes half the time, and is checked in light ones."""
+"""Options of axe by colour scheme: what no colour changes takes half the time, and is checked in light ones."""
 WAIT_S = 60
 
 

@@ -1,6 +1,6 @@
 """The documentation site as `make docs` builds it: its navigation, generated pages and links; in Chromium, no faults.
 
-By axe every page is accessible, in two sizes and two colour schemes, none is too wide for a phone, and the search works.
+Pages are accessible by axe, in two sizes and two colour schemes, none is too wide for a phone, and the search works.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from shardcall_server.settings import Settings
 Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 GROUPS = ["Start", "Use", "Run", "Understand"]
-SHORT, LONG = "index.html", (
+SHORT = "index.html"
+LONG = (
     "quickstart.html",
     "arrays.html",
     "errors.html",
