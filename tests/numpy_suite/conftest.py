@@ -39,10 +39,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks as long all but the first of each class that is named after a function."""
     cases = [item for item in items if isinstance(item, pytest.Function) and item.path.parent == _FOLDER]
     for item in cases:
+        if config.getoption("--every-case"):  # one that has a thousand sizes has a thousand programs compiled
+            item.add_marker(pytest.mark.timeout(3600))
         for mark in [*item.iter_markers("xfail")]:  # the service may be right where NumPy is not
             item.add_marker(pytest.mark.xfail(*mark.args, **{**mark.kwargs, "strict": False}), append=False)
     taken: set[str] = set()
