@@ -100,7 +100,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         calls[:] = short or calls[:1]
     elif not option("--every-case"):
         sampling = LONG_FORM_OF_FOLDERS.get(test.path.parent.name, LONG_FORM)
-        calls[:] = sampling.sample_of(test.nodeid, calls, short if sampling is LONG_FORM else ())
+        calls[:] = sampling.sample_of(test.nodeid, calls, short if sampling is LONG_FORM else calls[:1])
 
 
 @pytest.hookimpl(tryfirst=True)
