@@ -17,6 +17,7 @@ from pathlib import Path
 
 import known_answers
 import pytest
+from case_sample import Sampling
 from hypothesis import HealthCheck, settings
 
 import shardcall as sc
@@ -31,6 +32,8 @@ PRINCIPALS = {
     "watcher": ("admin",),
 }
 """Whom servers of the tests know besides the user whose tests these are, and what they may do."""
+LONG_FORM = Sampling(strength=3, cases=64, values=16)
+LONG_FORM_OF_FOLDERS = {"numpy_suite": Sampling(strength=2, cases=8, values=8)}
 # How long an example takes says as much about the machine as about the code.
 settings.register_profile("shardcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shardcall")
@@ -41,7 +44,7 @@ _READY = re.compile(r"shardcall ready at (\S+) ")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds ``--full``, for the long form of tests/faults, ``--every-case``, ``--part``, and ``--failures-to``."""
     parser.addoption("--full", action="store_true", help="full counts and durations in tests/faults")
-    parser.addoption("--every-case", action="store_true", help="every case and call of NumPy's tests: it takes hours")
+    parser.addoption("--every-case", action="store_true", help="not samples of cases, nor of NumPy's calls: for hours")
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N parts of the tests, the same in every run")
     parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")
 
@@ -86,11 +89,18 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: objec
 
 @pytest.hookimpl(trylast=True)  # when all parameters are known
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Makes no items of long parameters that are not run; those that are keep their ids, which `.ci/rerun` names."""
-    if metafunc.config.option.markexpr == "not long":
-        calls = metafunc._calls
+    """Makes no items of cases that are not run: of the short form, or of the sample that is the long form.
+
+    Those that are keep their ids, which `.ci/rerun` names.
+    """
+    option, calls, test = metafunc.config.getoption, metafunc._calls, metafunc.definition
+    short = [call for call in calls if not any(mark.name == "long" for mark in (*call.marks, *test.iter_markers()))]
+    if option("markexpr") == "not long":
         # Without a call pytest would run the test once, without parameters: one long call is left to be deselected.
-        calls[:] = [call for call in calls if not any(mark.name == "long" for mark in call.marks)] or calls[:1]
+        calls[:] = short or calls[:1]
+    elif not option("--every-case"):
+        sampling = LONG_FORM_OF_FOLDERS.get(test.path.parent.name, LONG_FORM)
+        calls[:] = sampling.sample_of(test.nodeid, calls, short if sampling is LONG_FORM else calls[:1])
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -143,6 +143,12 @@ def test_variances_of_integers_without_nan_are_numpys(client):
     check(client, ARRAYS["int64"], sc.P("x"), lambda x: np.nanvar(x, axis=0, ddof=1))
 
 
+@pytest.mark.parametrize("function", [np.nanvar, np.nanstd])
+def test_variances_in_a_complex_type_are_of_that_type(client, function):
+    for x in (HOLES, HOLES + 1j):
+        check(client, x, sc.P("x"), lambda x: function(x, axis=0, dtype=np.complex64))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, "x")], ids=str)
 @pytest.mark.parametrize("name", ARRAYS)

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kernels.graphs import GraphWriter
 from pairs import pairs_of
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.elementwise.reductions import reductions
+from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in reductions()}
+GRAPH = next(kernel for kernel in kernels() if kernel.name == "graph")
 EXACT = ("max", "min", "argmax", "argmin", "any", "all")
 MESH = {"a": 4, "b": 2}
 
@@ -40,6 +43,16 @@ def check(run, name, x, spec, strategy, *, padding=np.nan, **how):
 def test_padding_does_not_count(run, values, name, strategy):
     axis = (None, 0, -1)[[*KERNELS].index(name) % 3]
     check(run, name, values.normal((19, 5)), ("a", "b"), strategy, axis=axis)
+
+
+@pytest.mark.parametrize(("name", "axis"), pairs_of(["max", "min"], [None, 1]))
+def test_the_compiler_divides_a_reduction_of_a_program_that_is_not_exact(run, same, values, name, axis):
+    x, write = values.normal((13, 9)), GraphWriter()
+    parameters = {} if axis is None else {"axis": axis}
+    result = write(name, write.x(0), **parameters)
+    write.nodes[-1] = write.nodes[-1]._replace(strategy="gspmd")
+    how = {"mesh": MESH, "in_specs": [("a", "b")], "padding": np.nan}
+    same(run(GRAPH, x, graph=write.graph(result), **how), expected(name, x, axis=axis))
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy_suite import scope
-from numpy_suite.case_sample import sample_of
 from numpy_suite.service import NAMES, SERVICE
 
 import shardcall as sc
@@ -41,15 +40,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the sample of cases; marks as long all but the first of each class that is named after a function."""
-    cases = _items_of_suite(items)
-    if not config.getoption("--every-case"):
-        sample = sample_of(cases)
-        others = [item for item in cases if item not in sample]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item in sample or item.path.parent != _FOLDER]
-        cases = [item for item in cases if item in sample]
+    """Marks as long all but the first of each class that is named after a function."""
+    cases = [item for item in items if isinstance(item, pytest.Function) and item.path.parent == _FOLDER]
     for item in cases:
+        if config.getoption("--every-case"):  # one that has a thousand sizes has a thousand programs compiled
+            item.add_marker(pytest.mark.timeout(3600))
         for mark in [*item.iter_markers("xfail")]:  # the service may be right where NumPy is not
             item.add_marker(pytest.mark.xfail(*mark.args, **{**mark.kwargs, "strict": False}), append=False)
     taken: set[str] = set()
@@ -59,10 +54,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.long)
         else:
             taken.add(subject)
-
-
-def _items_of_suite(items: list[pytest.Item]) -> list[pytest.Function]:
-    return [item for item in items if isinstance(item, pytest.Function) and item.path.parent == _FOLDER]
 
 
 def _subject(name: str) -> str:

@@ -133,7 +133,7 @@ def check_algorithm(name: str, main: Any, keywords: Mapping[str, Any], kth: Any)
         raise OutOfScopeError(ALGORITHMS)
     if name == "einsum" and keywords.get("optimize") and keywords.get("out") is not None:
         raise OutOfScopeError(ALGORITHMS)
-    if name == "concatenate" and isinstance(main, np.ndarray) and main.ndim == 1 and not keywords.get("out"):
+    if name == "concatenate" and isinstance(main, np.ndarray) and main.ndim == 1 and keywords.get("out") is None:
         raise OutOfScopeError(ITERATORS)
 
 

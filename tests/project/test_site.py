@@ -1,10 +1,15 @@
-"""The documentation site: its navigation, its generated pages and its links, as `make docs` builds it."""
+"""The documentation site as `make docs` builds it: its navigation, generated pages and links; in Chromium, no faults.
+
+Pages are accessible by axe, in two sizes and two colour schemes, none is too wide for a phone, and the search works.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,6 +23,22 @@ from shardcall_server.settings import Settings
 Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 GROUPS = ["Start", "Use", "Run", "Understand"]
+SHORT = "index.html"
+LONG = (
+    "quickstart.html",
+    "arrays.html",
+    "errors.html",
+    "accuracy.html",
+    "limits.html",
+    "gallery/index.html",
+    "gallery/heat.html",
+    "reference/client.html",
+    "reference/kernels.html",
+    "reference/methods.html",
+    "reference/settings.html",
+    "reference/metrics.html",
+    "reference/protos/array_service.html",
+)
 REQUESTING = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("link", "href")}
 
 
@@ -151,3 +172,19 @@ def test_the_reference_has_every_proto_and_every_metric(root: Path, site: Path) 
     metrics = (site / "reference/metrics.html").read_text()
     assert stated
     assert [name for name in stated if f"<code>{name}</code>" not in metrics] == []
+
+
+@pytest.fixture
+def check_in_browser(root: Path, run: Run, require: Require, site: Path) -> Run:
+    """Checks pages in Chromium, which CI installs."""
+    require(shutil.which("chromedriver") is not None, "Chromium with its driver")
+    return partial(run, root / ".venv-docs/bin/python", "site_pages/browser_check.py", site, timeout_s=590)
+
+
+@pytest.mark.parametrize("page", [SHORT, *(pytest.param(page, marks=pytest.mark.long) for page in LONG)])
+def test_a_page_has_no_faults_in_a_browser(check_in_browser: Run, page: str) -> None:
+    assert check_in_browser(page).endswith(" 0 faults\n")
+
+
+def test_the_search_leads_to_a_page(check_in_browser: Run) -> None:
+    assert check_in_browser("--search").endswith(" 0 faults\n")

@@ -102,8 +102,9 @@ def nanvar(
 ) -> Any:  # fmt: skip
     """Returns the variance over axes without NaN, as ``numpy.nanvar``; NaN for no more elements than ``ddof``."""
     ddof = degrees_taken(ddof, correction)
-    if dtype is not None:
-        requested, x_dtype = parse_dtype(dtype), type_of(x).dtype
+    requested = None if dtype is None else parse_dtype(dtype)
+    if requested is not None:
+        x_dtype = type_of(x).dtype
         if not is_inexact(requested) or (x_dtype.kind == "c" and requested.kind != "c"):
             raise TypeError(
                 f"dtype={requested.name} does not hold a variance of {x_dtype.name}; give a floating-point type"
@@ -118,7 +119,8 @@ def nanvar(
         squares = xp.add(xp.square(xp.real(apart)), xp.square(xp.imag(apart)))
     total = xp.sum(squares, axis, keepdims=keepdims, where=where)
     freedom = xp.subtract(_count(xp, x, axis, keepdims, where), ddof)
-    return xp.where(xp.less_equal(freedom, 0), math.nan, _divided_by_count(xp, total, freedom))
+    variance = xp.where(xp.less_equal(freedom, 0), math.nan, _divided_by_count(xp, total, freedom))
+    return xp.astype(variance, requested) if requested is not None and requested.kind == "c" else variance
 
 
 def nanstd(

@@ -50,10 +50,13 @@ class Reducer:
     Attributes:
         sizes: the axes that are reduced.
         where: bool, of the block's shape: the elements that are reduced; None for all.
+        is_partitioned: True if the compiler divides the reduction among devices. XLA:CPU's all-reduce computes sums,
+            products, maxima and minima, and no function of ours (jax 0.10.1).
     """
 
     sizes: tuple[ReducedAxis, ...]
     where: jax.Array | None = None
+    is_partitioned: bool = False
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -236,7 +239,8 @@ def _extreme(*, largest: bool) -> Body:
         if x.dtype.kind == "c":  # a complex NaN has another part, which is kept
             index, first = _first(wide, reducer, largest=largest)
             return lax.complex(*(_chosen(part, index == first, reducer) for part in (lax.real(x), lax.imag(x))))
-        if is_relaxed() and not is_differentiated() and wide.dtype.kind == "f":
+        in_one_pass = is_relaxed() and not is_differentiated() and not reducer.is_partitioned
+        if in_one_pass and wide.dtype.kind == "f":
             return _relaxed_extreme(wide, reducer, largest=largest)
         (key,), _candidates = _best(wide, reducer, largest=largest, zeros_alike=False)
         return _from_key(key, wide.dtype)

@@ -176,7 +176,8 @@ def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
             here = zip(where.shape, array.shape[x.ndim - where.ndim :], strict=True)
             mask = fit(fit(others[0], where.shape), [n if n == 1 else m for n, m in here])
             others = (mask, *others[1:])
-        return (fit(_reduce(row, problem, Reducer(sizes), array, *others), padded),)
+        reducer = Reducer(sizes, is_partitioned=problem.mesh.size(_names(problem)) > 1)
+        return (fit(_reduce(row, problem, reducer, array, *others), padded),)
 
     return program
 

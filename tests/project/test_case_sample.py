@@ -1,0 +1,99 @@
+"""Samples of cases: what they cover, that every run has the same, and which stay when a value is added."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from case_sample import Sampling
+
+SAMPLING = Sampling(strength=3, cases=64, values=16)
+PARAMETERS = {"layout": 6, "shape": 5, "edges": 9, "order": 6, "strategy": 2}
+
+
+class Case(NamedTuple):
+    id: str
+    params: Mapping[str, object]
+
+
+def product(counts: Mapping[str, int], value: Callable[[int], object] = str) -> list[Case]:
+    """Every case of a test, by the number of values of each parameter."""
+    rows = itertools.product(*(range(count) for count in counts.values()))
+    return [
+        Case("-".join(map(str, row)), {name: value(i) for name, i in zip(counts, row, strict=True)}) for row in rows
+    ]
+
+
+def combinations(cases: Iterable[Case], strength: int, names: Iterable[str]) -> set[tuple[object, ...]]:
+    """The combinations of values of some parameters that occur in cases."""
+    chosen = [*itertools.combinations(names, strength)]
+    return {(names, *(case.params[name] for name in names)) for case in cases for names in chosen}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_triple_of_values_occurs(seed: int) -> None:
+    drawn = random.Random(seed)
+    counts = {name: drawn.randint(1, 9) for name in "abcde"}
+    cases = product(counts)
+    sample = SAMPLING.sample_of("test", cases)
+    assert combinations(sample, 3, counts) == combinations(cases, 3, counts)
+    assert len(sample) < len(cases) or len(cases) <= 64
+
+
+def test_a_sample_is_several_times_smaller_than_the_product() -> None:
+    cases = product(PARAMETERS)
+    assert len(cases) == 3240
+    assert len(SAMPLING.sample_of("test", cases)) < 3240 / 5
+    assert len(Sampling(strength=2, cases=8, values=16).sample_of("test", cases)) < 3240 / 20
+
+
+def test_a_test_of_few_cases_has_them_all() -> None:
+    assert len(SAMPLING.sample_of("test", product({"a": 4, "b": 4, "c": 2, "d": 2}))) == 64
+
+
+def test_a_value_of_very_many_occurs_in_every_pair_and_the_others_in_every_triple() -> None:
+    counts = {"name": 40, "a": 3, "b": 4, "c": 5}
+    cases = product(counts)
+    sample = SAMPLING.sample_of("test", cases)
+    assert combinations(sample, 2, counts) == combinations(cases, 2, counts)
+    assert combinations(sample, 3, "abc") == combinations(cases, 3, "abc")
+    assert len(sample) < len(cases) / 4
+
+
+def test_many_numbers_are_covered_by_their_powers_of_two() -> None:
+    sample = SAMPLING.sample_of("test", product({"seed": 400, "exact": 2}, int))
+    present = {(int(str(case.params["seed"])).bit_length(), case.params["exact"]) for case in sample}
+    assert present == {*itertools.product(range(10), range(2))}
+    assert 64 <= len(sample) < 100
+
+
+def test_cases_of_the_short_form_are_in_the_sample_in_their_sequence() -> None:
+    cases = product(PARAMETERS)
+    short = cases[::100]
+    sample = SAMPLING.sample_of("test", cases, short)
+    assert {case.id for case in short} <= {case.id for case in sample}
+    assert sample == [case for case in cases if case in sample]
+
+
+def test_a_sample_depends_on_names_alone_and_changes_little_when_a_value_is_added() -> None:
+    def ids(cases: Sequence[Case]) -> set[str]:
+        return {case.id for case in SAMPLING.sample_of("test", cases)}
+
+    cases = product(PARAMETERS)
+    assert ids(random.Random(1).sample(cases, len(cases))) == ids(cases)
+    assert len(ids(product({**PARAMETERS, "shape": 6})) & ids(cases)) > 0.8 * len(ids(cases))
+
+
+@pytest.mark.parametrize("options", [[], ["--every-case"]])
+def test_the_long_form_collects_the_sample(root: Path, options: list[str]) -> None:
+    test = "tests/kernels/test_diff.py::test_the_complete_table_gives_numpys_result"
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "long", *options, test]
+    lines = subprocess.run(command, check=True, cwd=root, capture_output=True, text=True).stdout.splitlines()
+    count = sum(line.startswith(test) for line in lines)
+    assert count == 3240 if options else 300 < count < 700
