@@ -125,6 +125,10 @@ def test_an_array_is_saved_in_a_file_of_the_server_and_loaded(name, shardcall, a
     assert name.encode() in shardcall("files")[1]
     loaded = answer("load", name, "--mesh", "x=2", "--spec", "-,x")
     assert (loaded["type"], loaded["spec"]) == (saved["type"], [None, "x"])
+    code, output, error = shardcall("files", "--remove", name, "--remove", "none.npy")
+    assert (code, output.strip(), "no files none.npy" in error) == (1, b"removed 1", True)
+    assert name.encode() not in shardcall("files")[1]
+    assert "without --remove" in shardcall("files", "runs/", "--remove", name)[2]
     answer("rm", handle, loaded["handle"])
 
 

@@ -117,6 +117,24 @@ def test_a_lost_array_is_described(server):
         assert repr(h).startswith("<RemoteArray float64[6], which was deleted")
 
 
+def test_a_description_says_why_there_are_no_values(server, monkeypatch):
+    with sc.connect(server.address) as client, sc.connect(server.address) as other:
+        h = client.put(np.arange(6.0), mesh=MESH, spec=P("x"))
+        other.delete(h.handle)
+        assert repr(h) == str(h)
+        assert str(h) == "<RemoteArray float64[6], which the mesh no longer has>"
+        g = client.put(np.arange(6.0))
+
+        def late(*_, **__):
+            raise sc.DeadlineExceededError("late")
+
+        monkeypatch.setattr(sc.RemoteArray, "get", late)
+        assert str(g).endswith("; values not read within 2 s: see .get()>")
+        assert repr(g).endswith("; values not read within 0.2 s: see .get()>")
+        monkeypatch.setattr(sc.RemoteArray, "get", lambda self, **_: client.call("none", 1.0))
+        assert str(g).endswith("; values not read (KERNEL_NOT_FOUND): see .get()>")
+
+
 def test_an_array_is_described_in_a_function_that_is_traced(client):
     h, shown = client.put(np.arange(6.0)), []
 

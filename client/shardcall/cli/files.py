@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from shardcall.cli import texts
 from shardcall.cli.arrays import KeepFor, show_kept
 from shardcall.cli.call_arguments import MeshText
 from shardcall.cli.connecting import Command, Connection, connecting
+from shardcall.cli.exits import CommandError, usage_error
 from shardcall.cli.handles import find_array
 from shardcall.cli.output import AsJson, console, print_json
 from shardcall_core.types.sizes import human
@@ -79,9 +81,18 @@ def _checkpoint(
 def _files(
     connection: Connection,
     prefix: Annotated[str, typer.Argument(metavar="[PREFIX]", help="The beginning of the names: runs/.")] = "",
+    removed: Annotated[
+        list[str] | None,
+        typer.Option("--remove", metavar="FILE", help="Remove a file instead; give it once for each file."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the files of arrays of this token's principal."""
+    """List the files of this token's principal, or remove some."""
+    if removed:
+        if prefix:
+            raise usage_error(f"{prefix!r} is the beginning of names to list; give it without --remove")
+        _remove(connection, removed, as_json=as_json)
+        return
     with connection.open() as client:
         files = client.files(prefix)
     if as_json:
@@ -93,6 +104,17 @@ def _files(
     for file in files:
         table.add_row(*file.texts)
     console().print(table if files else "there are no files")
+
+
+def _remove(connection: Connection, names: Sequence[str], *, as_json: bool) -> None:
+    with connection.open() as client:
+        absent = [name for name in names if not client.remove_file(name)]
+    if as_json:
+        print_json({"removed": len(names) - len(absent)})
+    else:
+        typer.echo(f"removed {len(names) - len(absent)}")
+    if absent:
+        raise CommandError(f"there were no files {', '.join(absent)}")
 
 
 checkpoint: Command = connecting(_checkpoint)

@@ -481,20 +481,26 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         shows the description alone.
         """
         values = self._values_text("RemoteArray(", separator=", ", is_brief=True)
-        return self._description() if values is None else f"RemoteArray({values})\n{self._placement_line()}"
+        return self._description_alone() if values is None else f"RemoteArray({values})\n{self._placement_line()}"
 
     def __str__(self) -> str:
         """Returns the values and a description, for which it waits 2 s; of an array without axes the number alone."""
         if not self.shape:
             return super().__str__()
         values = self._values_text()
-        return self._description() if values is None else f"{values}\n{self._placement_line()}"
+        return self._description_alone() if values is None else f"{values}\n{self._placement_line()}"
 
     def _values_text(self, prefix: str = "", **options: Any) -> str | None:
         if not self._owner._shows_values or self._why_lost or self._owner._present(self) is not self:
             return None
         self._shown = shown = self._shown or ShownValues(self)
         return shown.text(prefix, **options)
+
+    def _description_alone(self) -> str:
+        """Returns the description of an array whose values are not shown, and why not."""
+        why = self._shown.why_absent if self._shown is not None and not (self._why_lost or self._state()) else ""
+        description = self._description()
+        return f"{description.removesuffix('>')}; {why}>" if why else description
 
     def _placement_line(self) -> str:
         return self._description().replace("<RemoteArray ", "<", 1)

@@ -11,7 +11,7 @@ import numpy as np
 
 from shardcall._src.rpc.deadline import Deadline
 from shardcall_core.types.arrays import NDArray
-from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.errors import DeadlineExceededError, ShardcallError
 
 _DEBUGGER_WAIT_S = 0.2
 _WAIT_S = 2.0  # of who wants to see the values, which a program may have to be compiled for first
@@ -26,9 +26,13 @@ class ShownValues:
 
     Args:
         array: the array on the mesh, of the client that reads it.
+
+    Attributes:
+        why_absent: why the last text was None, as the end of a description.
     """
 
     def __init__(self, array: Any) -> None:
+        self.why_absent = ""
         self._array = weakref.ref(array)
         self._part: Any = None
         self._version: weakref.ref[Any] | None = None
@@ -48,8 +52,13 @@ class ShownValues:
         wait_s = _DEBUGGER_WAIT_S if is_brief and not hasattr(sys, "ps1") else _WAIT_S
         try:
             values = self._read(array, count if is_summary else None, Deadline(wait_s))
-        except ShardcallError:  # of an array that is lost, and one that takes longer
+        except DeadlineExceededError:
+            self.why_absent = f"values not read within {wait_s:g} s: see .get()"
             return None
+        except ShardcallError as error:
+            self.why_absent = f"values not read ({error.reason}): see .get()"
+            return None
+        self.why_absent = ""
         if values is None:
             return None
         threshold, suffix = 0 if is_summary else sys.maxsize, ")" if prefix else ""
