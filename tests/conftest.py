@@ -98,7 +98,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if option("markexpr") == "not long":
         # Without a call pytest would run the test once, without parameters: one long call is left to be deselected.
         calls[:] = short or calls[:1]
-    elif not option("--every-case"):
+    elif not (option("--every-case") or test.get_closest_marker("fuzz")):
         sampling = LONG_FORM_OF_FOLDERS.get(test.path.parent.name, LONG_FORM)
         calls[:] = sampling.sample_of(test.nodeid, calls, short if sampling is LONG_FORM else calls[:1])
 
