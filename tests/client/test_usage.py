@@ -63,6 +63,19 @@ def test_what_principals_have_is_part_of_the_table():
 def test_without_the_scope_the_table_is_of_the_caller():
     usage = Usage(*[0] * 9, by_principal={"ada": PrincipalUsage()}, is_partial=True)
     assert list(usage.summary) == ["principals", "mesh", "known answers"]
+    assert usage.summary["mesh"] == "not ready"
+
+
+def test_without_the_scope_numbers_that_are_not_known_are_none():
+    usage = Usage(*[0] * 9, mesh=MeshState(ready=True), by_principal={"ada": PrincipalUsage()}, is_partial=True)
+    values = usage.as_dict()
+    assert values["arrays"] is values["leases"] is values["programs"] is values["loops"] is values["kernels"] is None
+    assert values["mesh"]["spare_ready"] is values["mesh"]["restarts"] is None
+    assert values["mesh"]["ready"]
+    assert values["by_principal"]["ada"]["arrays"] == 0
+    values = Usage(*[0] * 9).as_dict()
+    assert values["arrays"] == 0
+    assert values["mesh"]["spare_ready"] is False
 
 
 def test_limits_that_are_not_set_are_none():

@@ -74,7 +74,7 @@ def _report(address: str, snapshot: Snapshot, *, as_json: bool) -> Any:
     if not as_json:
         return _table(address, snapshot)
     info = snapshot.info
-    report = {"address": address, "usage": dataclasses.asdict(snapshot.usage)}
+    report = {"address": address, "usage": snapshot.usage.as_dict()}
     if info is not None:
         report["server"] = {
             "devices": len(info.devices),
