@@ -130,7 +130,8 @@ def held_rows(snapshot: Snapshot) -> dict[str, str]:
         "memory": f"{human(held.bytes_in_use)} in use, {human(held.bytes_high_water)} at the highest, "
         f"{human(held.bytes_idle)} kept warm, {held.regions} regions",
         "segments": str(held.segments),
-        "arrays": f"{held.arrays} under {held.leases} leases, {human(held.array_bytes)} on the devices",
+        "arrays": f"{held.arrays - held.named_arrays} under {held.leases} leases, {held.named_arrays} with names, "
+        f"{human(held.array_bytes)} on the devices",
         "open files": str(held.descriptors),
     }
 

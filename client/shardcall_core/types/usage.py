@@ -178,6 +178,7 @@ class Usage:
         loops: the loops that run in slices, those that began first first.
         by_principal: what each principal has and does; without authentication, all callers are "".
         is_partial: True without the scope ``admin``.
+        named_arrays: those of ``arrays`` that have names, and no lease.
     """
 
     regions: int
@@ -200,6 +201,7 @@ class Usage:
     loops: tuple[RunningLoop, ...] = ()
     by_principal: Mapping[str, PrincipalUsage] = field(default_factory=dict, hash=False)
     is_partial: bool = False
+    named_arrays: int = 0
 
     @property
     def summary(self) -> Mapping[str, str]:
@@ -217,7 +219,7 @@ class Usage:
             "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at the highest",
             "segments": str(self.segments),
             "programs": f"{self.programs}, {human(self.program_device_bytes)} on the devices",
-            "arrays": f"{self.arrays}, {human(self.array_bytes)} on the devices",
+            "arrays": f"{self.arrays}, {self.named_arrays} with names, {human(self.array_bytes)} on the devices",
             "leases": str(self.leases),
             "open files": str(self.descriptors),
             **of_principals,
