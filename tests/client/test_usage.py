@@ -67,7 +67,7 @@ def test_without_the_scope_the_table_is_of_the_caller():
     assert usage.summary["mesh"] == "not ready"
 
 
-def test_without_the_scope_numbers_that_are_not_known_are_none():
+def test_without_the_scope_the_other_numbers_are_none():
     usage = Usage(*[0] * 9, mesh=MeshState(ready=True), by_principal={"ada": PrincipalUsage()}, is_partial=True)
     values = usage.as_dict()
     assert values["arrays"] is values["leases"] is values["programs"] is values["loops"] is values["kernels"] is None
