@@ -109,6 +109,11 @@ def test_status_has_a_line_for_every_loop():
     assert "loops" not in status.held_rows(Snapshot(Usage(*[0] * 9), None))
 
 
+def test_status_counts_arrays_with_names_apart_from_those_under_leases():
+    usage = Usage(*[0] * 5, leases=1, arrays=13, array_bytes=1 << 20, descriptors=9, named_arrays=8)
+    assert status.held_rows(Snapshot(usage, None))["arrays"] == "5 under 1 leases, 8 with names, 1 MiB on the devices"
+
+
 class Busy:
     """Snapshots of a server with many kernels and callers, which then ends."""
 

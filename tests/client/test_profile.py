@@ -225,3 +225,18 @@ def test_a_recording_that_a_cancelled_task_has_begun_is_ended(tmp_path):
 
         asyncio.run(use())
         assert servicer.stopped.get(timeout=20) is None
+
+
+class Truncated(Servicer):
+    def StopProfile(self, request, context):
+        yield profile_service_pb2.StopProfileResponse(path="a", data=b"1", is_truncated=True)
+
+
+def test_a_profile_says_that_the_server_ended_it_early(tmp_path):
+    with profile_of(tmp_path / "one", servicer=Truncated((), None)) as profile:
+        assert not profile.is_truncated
+        profile.stop()
+    assert profile.is_truncated
+    with profile_of(tmp_path / "two", ("a", b"1")) as profile:
+        profile.stop()
+    assert not profile.is_truncated

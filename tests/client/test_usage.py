@@ -14,6 +14,7 @@ def test_usage_prints_as_a_table():
         leases=2,
         arrays=5,
         array_bytes=2**20,
+        named_arrays=3,
         descriptors=30,
         calls=7,
         queued_calls=3,
@@ -36,7 +37,7 @@ def test_usage_prints_as_a_table():
         "memory         3 MiB, 1 GiB at the highest",
         "segments       4",
         "programs       6, 4 KiB on the devices",
-        "arrays         5, 1 MiB on the devices",
+        "arrays         5, 3 with names, 1 MiB on the devices",
         "leases         2",
         "open files     30",
         "mesh           ready for 12 s, a spare worker stands by, restarted 2 times; the last time 20 s ago: it went",
@@ -63,6 +64,19 @@ def test_what_principals_have_is_part_of_the_table():
 def test_without_the_scope_the_table_is_of_the_caller():
     usage = Usage(*[0] * 9, by_principal={"ada": PrincipalUsage()}, is_partial=True)
     assert list(usage.summary) == ["principals", "mesh", "known answers"]
+    assert usage.summary["mesh"] == "not ready"
+
+
+def test_without_the_scope_the_other_numbers_are_none():
+    usage = Usage(*[0] * 9, mesh=MeshState(ready=True), by_principal={"ada": PrincipalUsage()}, is_partial=True)
+    values = usage.as_dict()
+    assert values["arrays"] is values["leases"] is values["programs"] is values["loops"] is values["kernels"] is None
+    assert values["mesh"]["spare_ready"] is values["mesh"]["restarts"] is None
+    assert values["mesh"]["ready"]
+    assert values["by_principal"]["ada"]["arrays"] == 0
+    values = Usage(*[0] * 9).as_dict()
+    assert values["arrays"] == 0
+    assert values["mesh"]["spare_ready"] is False
 
 
 def test_limits_that_are_not_set_are_none():

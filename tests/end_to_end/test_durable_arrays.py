@@ -93,6 +93,12 @@ def saved_or_refused(client: sc.Client, saved: list) -> bool:
     return bool(saved)
 
 
+def check_ages(client: sc.Client, put_at: float) -> None:
+    """Checks that the arrays are as old as what was put before a moment, by a clock that may be set a little."""
+    age_s = time.time() - put_at
+    assert all(entry.age_s > 0.9 * age_s for entry in client.list().entries)
+
+
 def same(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(actual, expected, strict=True)
 
@@ -110,7 +116,9 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
     }
     arrays = {name: client.put(x, mesh=mesh, spec=spec, name=name) for name, (x, mesh, spec) in values.items()}
     handles = {name: array.handle for name, array in arrays.items()}
+    put_at = time.time()
     other = client.put(X + 1)
+    assert client.usage().named_arrays == len(values)
     saved = client.save_checkpoint()
     assert saved.names == tuple(sorted(values))
     assert saved.nbytes == sum(128 + np.asarray(x).nbytes for x, _, _ in values.values())
@@ -118,6 +126,7 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
 
     kill_worker(servers.running, client)
     assert sorted(entry.name for entry in client.list().entries) == sorted(values)
+    check_ages(client, put_at)
     for name, (x, mesh, spec) in values.items():
         there = client.open(name)
         assert (there.handle, there.mesh.axes, there.spec) == (handles[name], mesh.axes, spec)
@@ -126,6 +135,7 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
     assert float(arrays["rows"].sum()) == X.sum()  # padding is zero
 
     client = servers.restart()
+    check_ages(client, put_at)
     for name, (x, _, spec) in values.items():
         there = client.open(name)
         assert (there.handle, there.spec) == (handles[name], spec)

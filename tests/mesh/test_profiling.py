@@ -1,16 +1,32 @@
-"""Recording in a worker, where files cannot be written."""
+"""Recording in a worker, where files cannot be written, and where there are too many events."""
+
+import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from shardcall_core.call_error import CallError, Reason
-from shardcall_server.mesh.profiling import Profiler
+from shardcall_server.mesh import profiling
+from shardcall_server.mesh.profiling import Profiler, count_events, recordable
+
+PROGRAM = SimpleNamespace(
+    instruction_count=10, resolved=SimpleNamespace(problem=SimpleNamespace(mesh=SimpleNamespace(device_count=1)))
+)
 
 
 @pytest.fixture
-def profiler():
-    return Profiler()
+def full():
+    """What was called, one item for each call, when a recording was full."""
+    return []
+
+
+@pytest.fixture
+def profiler(full):
+    recorder = Profiler(lambda: full.append(None))
+    yield recorder
+    profiling._recordings.discard(recorder)
 
 
 def written(directory) -> list[str]:
@@ -48,3 +64,52 @@ def test_a_full_disk_ends_one_recording_and_no_later_one(profiler, tmp_path, mon
     profiler.start(str(tmp_path / "two"))
     profiler.stop()
     assert ".pb" in written(tmp_path / "two")
+
+
+def test_a_recording_with_too_many_events_ends_and_keeps_its_files(profiler, full, tmp_path, monkeypatch):
+    monkeypatch.setattr(profiling, "_MAX_EVENTS", 1000)
+    assert recordable(PROGRAM, 10**8) == 10**8
+    profiler.start(str(tmp_path / "one"))
+    count_events(PROGRAM, time.monotonic(), 60)
+    assert recordable(PROGRAM, 10**8) == 40
+    assert recordable(PROGRAM, 7) == 7
+    profiler.truncate()
+    assert not full
+    assert not written(tmp_path)
+    count_events(PROGRAM, time.monotonic(), 40)
+    assert len(full) == 1
+    profiler.truncate()
+    files = written(tmp_path)
+    assert ".pb" in files
+    assert recordable(PROGRAM, 10**8) == 10**8
+    profiler.truncate()
+    assert profiler.stop()
+    assert written(tmp_path) == files
+    profiler.start(str(tmp_path / "two"))
+    assert not profiler.stop()
+
+
+def test_a_launch_that_began_long_before_the_recording_counts_in_part(profiler, full, tmp_path):
+    profiler.start(str(tmp_path))
+    count_events(PROGRAM, time.monotonic() - 1e9, 10**6)
+    assert not full
+    profiler.stop()
+
+
+def test_a_truncated_recording_that_could_not_be_written_fails_when_it_is_stopped(profiler, tmp_path, monkeypatch):
+    monkeypatch.setattr(profiling, "_MAX_EVENTS", 1)
+    stop_trace, failures = jax.profiler.stop_trace, iter([True])
+
+    def disk_full() -> None:
+        if next(failures, False):
+            raise RuntimeError("RESOURCE_EXHAUSTED: No space left on device")
+        stop_trace()
+
+    monkeypatch.setattr(jax.profiler, "stop_trace", disk_full)
+    profiler.start(str(tmp_path / "one"))
+    count_events(PROGRAM, time.monotonic())
+    profiler.truncate()
+    with pytest.raises(CallError, match="lack of disk space"):
+        profiler.stop()
+    profiler.start(str(tmp_path / "two"))
+    assert not profiler.stop()

@@ -24,6 +24,11 @@ class AsyncProfile(AsyncWrapper[Profile]):
         """The folder of the files; None before the end of the block."""
         return self._wrapped.path
 
+    @property
+    def is_truncated(self) -> bool:
+        """True if the server ended the recording before the end of the block, since it had too many events."""
+        return self._wrapped.is_truncated
+
     @shortened
     async def __aenter__(self) -> Self:
         await self._threads.run(self._wrapped.start, dropped=lambda _: self._wrapped.discard())

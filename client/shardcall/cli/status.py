@@ -74,7 +74,7 @@ def _report(address: str, snapshot: Snapshot, *, as_json: bool) -> Any:
     if not as_json:
         return _table(address, snapshot)
     info = snapshot.info
-    report = {"address": address, "usage": dataclasses.asdict(snapshot.usage)}
+    report = {"address": address, "usage": snapshot.usage.as_dict()}
     if info is not None:
         report["server"] = {
             "devices": len(info.devices),
@@ -130,7 +130,8 @@ def held_rows(snapshot: Snapshot) -> dict[str, str]:
         "memory": f"{human(held.bytes_in_use)} in use, {human(held.bytes_high_water)} at the highest, "
         f"{human(held.bytes_idle)} kept warm, {held.regions} regions",
         "segments": str(held.segments),
-        "arrays": f"{held.arrays} under {held.leases} leases, {human(held.array_bytes)} on the devices",
+        "arrays": f"{held.arrays - held.named_arrays} under {held.leases} leases, {held.named_arrays} with names, "
+        f"{human(held.array_bytes)} on the devices",
         "open files": str(held.descriptors),
     }
 

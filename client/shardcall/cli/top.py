@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -109,7 +109,7 @@ class LiveRates:
     def entry(self) -> dict[str, Any]:
         """Returns the state and the rates for JSON."""
         now, kernels, principals, seconds = self._next()
-        usage = {name: value for name, value in asdict(now.usage).items() if name not in ("kernels", "principals")}
+        usage = {name: value for name, value in now.usage.as_dict().items() if name not in ("kernels", "principals")}
         return {
             "address": self._address,
             "seconds": seconds,

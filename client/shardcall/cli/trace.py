@@ -16,6 +16,8 @@ from shardcall.cli.output import AsJson, console, print_json
 from shardcall_core.types.sizes import human
 
 _STDERR = 2
+_STOP_S = 60.0
+_TRUNCATED = "The server ended the recording early, at its maximum number of events; record fewer calls or iterations."
 _HOW = """\
 Open it in TensorBoard: pip install tensorboard xprof; tensorboard --logdir {folder}
 Or drop {trace} on https://ui.perfetto.dev, which reads it in the browser and sends it nowhere."""
@@ -37,16 +39,28 @@ def _trace(
 
     shardcall trace traces -- python program.py
     """
-    with connection.open(admin=True) as client, client.profile(folder) as profile:
+    # A server that this command cannot reach any more discards the recording soon, so that the next can begin.
+    max_seconds = 0.0 if command else seconds + _STOP_S
+    with connection.open(admin=True) as client, client.profile(folder, max_seconds=max_seconds) as profile:
         status = _wait(command, seconds, _STDERR if as_json else None)
     files = sorted(path for path in (profile.path or folder).rglob("*") if path.is_file())
     trace = next((path for path in files if path.name.endswith(".trace.json.gz")), None)
     if as_json:
-        print_json({"folder": profile.path, "files": files, "trace": trace, "command_status": status})
+        print_json(
+            {
+                "folder": profile.path,
+                "files": files,
+                "trace": trace,
+                "is_truncated": profile.is_truncated,
+                "command_status": status,
+            }
+        )
     else:
         size = human(sum(path.stat().st_size for path in files))
         shown = console()
         shown.print(f"{profile.path}: {len(files)} files, {size}", markup=False, soft_wrap=True)
+        if profile.is_truncated:
+            shown.print(_TRUNCATED, markup=False, soft_wrap=True)
         shown.print(_HOW.format(folder=folder, trace=trace or "the trace"), markup=False, soft_wrap=True)
     raise typer.Exit(status or 0)
 

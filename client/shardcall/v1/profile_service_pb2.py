@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__options__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"shardcall/v1/profile_service.proto\x12\x0cshardcall.v1\x1a!shardcall/v1/method_options.proto\"*\n\x13StartProfileRequest\x12\x13\n\x0bmax_seconds\x18\x01 \x01(\x01\"\x16\n\x14StartProfileResponse\"\x14\n\x12StopProfileRequest\"1\n\x13StopProfileResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x32\xd1\x01\n\x0eProfileService\x12_\n\x0cStartProfile\x12!.shardcall.v1.StartProfileRequest\x1a\".shardcall.v1.StartProfileResponse\"\x08\xb2\xd2\x18\x04\x08\x03\x18\x01\x12^\n\x0bStopProfile\x12 .shardcall.v1.StopProfileRequest\x1a!.shardcall.v1.StopProfileResponse\"\x08\xb2\xd2\x18\x04\x08\x03\x18\x03\x30\x01\x42@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"shardcall/v1/profile_service.proto\x12\x0cshardcall.v1\x1a!shardcall/v1/method_options.proto\"*\n\x13StartProfileRequest\x12\x13\n\x0bmax_seconds\x18\x01 \x01(\x01\"\x16\n\x14StartProfileResponse\"\x14\n\x12StopProfileRequest\"G\n\x13StopProfileResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x14\n\x0cis_truncated\x18\x03 \x01(\x08\x32\xd1\x01\n\x0eProfileService\x12_\n\x0cStartProfile\x12!.shardcall.v1.StartProfileRequest\x1a\".shardcall.v1.StartProfileResponse\"\x08\xb2\xd2\x18\x04\x08\x03\x18\x01\x12^\n\x0bStopProfile\x12 .shardcall.v1.StopProfileRequest\x1a!.shardcall.v1.StopProfileResponse\"\x08\xb2\xd2\x18\x04\x08\x03\x18\x03\x30\x01\x42@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,7 +44,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPPROFILEREQUEST']._serialized_start=155
   _globals['_STOPPROFILEREQUEST']._serialized_end=175
   _globals['_STOPPROFILERESPONSE']._serialized_start=177
-  _globals['_STOPPROFILERESPONSE']._serialized_end=226
-  _globals['_PROFILESERVICE']._serialized_start=229
-  _globals['_PROFILESERVICE']._serialized_end=438
+  _globals['_STOPPROFILERESPONSE']._serialized_end=248
+  _globals['_PROFILESERVICE']._serialized_start=251
+  _globals['_PROFILESERVICE']._serialized_end=460
 # @@protoc_insertion_point(module_scope)

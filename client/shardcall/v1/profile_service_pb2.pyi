@@ -82,21 +82,27 @@ class StopProfileResponse(_message.Message):
 
     PATH_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    IS_TRUNCATED_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """The file's path relative to the trace's folder, with slashes; never absolute
     and never with "..".
     """
     data: _builtins.bytes
     """The next bytes of the file; an empty file has one empty part."""
+    is_truncated: _builtins.bool
+    """Whether the recording had ended before it was stopped, at the maximum
+    number of its events; in every part.
+    """
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
         data: _builtins.bytes = ...,
+        is_truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "is_truncated", b"is_truncated", "path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -57,9 +57,10 @@ class ProfileServiceServicer(object):
         """Starts a recording. At most one recording runs at a time.
 
         Preconditions: no recording is running.
-        Guarantees: the trace contains what the mesh does after the answer. The
-        server discards a recording that is not stopped within `max_seconds`, and
-        one whose mesh restarts.
+        Guarantees: the trace contains what the mesh does after the answer, until
+        it is stopped or has so many events that their files would take long to
+        write. The server discards a recording that is not stopped within
+        `max_seconds`, and one whose mesh restarts.
         Idempotent: with a request id, as described at KernelService.
 
         Errors:

@@ -480,6 +480,7 @@ class GetUsageResponse(_message.Message):
     LOOPS_FIELD_NUMBER: _builtins.int
     BY_PRINCIPAL_FIELD_NUMBER: _builtins.int
     IS_PARTIAL_FIELD_NUMBER: _builtins.int
+    NAMED_ARRAYS_FIELD_NUMBER: _builtins.int
     regions: _builtins.int
     """Memory regions of calls in progress."""
     bytes_in_use: _builtins.int
@@ -507,7 +508,11 @@ class GetUsageResponse(_message.Message):
     program_device_bytes: _builtins.int
     """Bytes on the devices that running programs may use besides resident arrays."""
     is_partial: _builtins.bool
-    """Whether the caller lacks the scope `admin`, so that most numbers are 0."""
+    """Whether the caller lacks the scope `admin`, so that most numbers are 0 and
+    mean nothing.
+    """
+    named_arrays: _builtins.int
+    """Those of `arrays` that have names, and no lease."""
     @_builtins.property
     def mesh(self) -> Global___MeshState:
         """The mesh."""
@@ -562,10 +567,11 @@ class GetUsageResponse(_message.Message):
         loops: _abc.Iterable[Global___RunningLoop] | None = ...,
         by_principal: _abc.Iterable[Global___PrincipalUsage] | None = ...,
         is_partial: _builtins.bool = ...,
+        named_arrays: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["known_answers", b"known_answers", "mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "by_principal", b"by_principal", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "is_partial", b"is_partial", "kernels", b"kernels", "known_answers", b"known_answers", "leases", b"leases", "loops", b"loops", "mesh", b"mesh", "principals", b"principals", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array_bytes", b"array_bytes", "arrays", b"arrays", "by_principal", b"by_principal", "bytes_high_water", b"bytes_high_water", "bytes_idle", b"bytes_idle", "bytes_in_use", b"bytes_in_use", "calls", b"calls", "descriptors", b"descriptors", "is_partial", b"is_partial", "kernels", b"kernels", "known_answers", b"known_answers", "leases", b"leases", "loops", b"loops", "mesh", b"mesh", "named_arrays", b"named_arrays", "principals", b"principals", "program_device_bytes", b"program_device_bytes", "programs", b"programs", "queued_calls", b"queued_calls", "regions", b"regions", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.markup import page
@@ -19,6 +20,8 @@ _MESSAGE_FIELDS = {
     "loops",
     "by_principal",
 }  # fields that are messages
+_OF_ALL = {"mesh", "known_answers", "principals", "by_principal", "is_partial"}  # fields without the scope admin, too
+_OF_ADMIN = ("restarts", "last_exit_reason", "seconds_since_exit", "spare_ready")  # fields of the mesh
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,22 @@ class MeshState:
     missing: str = ""
 
     def __str__(self) -> str:
-        serves = f"ready for {self.ready_seconds:.0f} s" if self.ready else "not ready"
         spare = "a spare worker stands by" if self.spare_ready else "no spare worker"
         ended = f"; the last time {self.seconds_since_exit:.0f} s ago: {self.last_exit_reason}" if self.restarts else ""
-        missing = f"; hosts are missing: {self.missing}" if self.missing else ""
-        return f"{serves}, {spare}, restarted {self.restarts} times{ended}{missing}"
+        return f"{self._serves}, {spare}, restarted {self.restarts} times{ended}{self._missing}"
+
+    @property
+    def partial_text(self) -> str:
+        """The text of what callers without the scope ``admin`` know."""
+        return f"{self._serves}{self._missing}"
+
+    @property
+    def _serves(self) -> str:
+        return f"ready for {self.ready_seconds:.0f} s" if self.ready else "not ready"
+
+    @property
+    def _missing(self) -> str:
+        return f"; hosts are missing: {self.missing}" if self.missing else ""
 
 
 @dataclass(frozen=True)
@@ -140,8 +154,8 @@ class PrincipalUsage:
 class Usage:
     """The memory, programs and arrays in use on a server; prints as a table.
 
-    Without the scope ``admin`` only ``mesh`` (without its exits), ``known_answers``, ``principals`` and
-    ``by_principal`` have values, the last two of the caller alone.
+    Without the scope ``admin`` only ``mesh`` (without its restarts and its spare worker), ``known_answers``,
+    ``principals`` and ``by_principal`` have values, the last two of the caller alone.
 
     Attributes:
         regions: the number of memory regions of calls in progress.
@@ -164,6 +178,7 @@ class Usage:
         loops: the loops that run in slices, those that began first first.
         by_principal: what each principal has and does; without authentication, all callers are "".
         is_partial: True without the scope ``admin``.
+        named_arrays: those of ``arrays`` that have names, and no lease.
     """
 
     regions: int
@@ -186,11 +201,13 @@ class Usage:
     loops: tuple[RunningLoop, ...] = ()
     by_principal: Mapping[str, PrincipalUsage] = field(default_factory=dict, hash=False)
     is_partial: bool = False
+    named_arrays: int = 0
 
     @property
     def summary(self) -> Mapping[str, str]:
         """The use of each resource, as texts by label."""
-        mesh = {"mesh": str(self.mesh), "known answers": str(self.known_answers)}
+        state = self.mesh.partial_text if self.is_partial else str(self.mesh)
+        mesh = {"mesh": state, "known answers": str(self.known_answers)}
         principals = [f"{name}: {usage}" for name, usage in self.by_principal.items() if name]
         of_principals = {"principals": "; ".join(principals)} if principals else {}
         if self.is_partial:
@@ -202,12 +219,20 @@ class Usage:
             "memory": f"{human(self.bytes_in_use)}, {human(self.bytes_high_water)} at the highest",
             "segments": str(self.segments),
             "programs": f"{self.programs}, {human(self.program_device_bytes)} on the devices",
-            "arrays": f"{self.arrays}, {human(self.array_bytes)} on the devices",
+            "arrays": f"{self.arrays}, {self.named_arrays} with names, {human(self.array_bytes)} on the devices",
             "leases": str(self.leases),
             "open files": str(self.descriptors),
             **of_principals,
             **mesh,
         }
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields by name, with None for those that have no value without the scope ``admin``."""
+        values = asdict(self)
+        if self.is_partial:
+            values |= dict.fromkeys(values.keys() - _OF_ALL)
+            values["mesh"] |= dict.fromkeys(_OF_ADMIN)
+        return values
 
     def __str__(self) -> str:
         return "\n".join(f"{label:<13}  {text}" for label, text in self.summary.items())

@@ -115,6 +115,11 @@ class Program:
         arrays = (*self.resolved.problem.operands, *self.resolved.problem.results)
         return self.is_on_one_device and all(array is None or array.nbytes <= SMALL_BYTES for array in arrays)
 
+    @cached_property
+    def instruction_count(self) -> int:
+        """The number of instructions of the compiled program, those in fusions and bodies of loops included."""
+        return self.text.count(" = ")
+
     def check(self, arrays: Sequence[jax.Array]) -> None:
         """Waits for the flags of the checks; a process without devices of the program has no flags.
 

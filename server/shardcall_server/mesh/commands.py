@@ -103,8 +103,8 @@ class Commands:
         self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="file")
-        self._profiler = Profiler()
         self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
+        self._profiler = Profiler(lambda: self._profile_thread.submit(self._profiler.truncate))
         self._programs: dict[str, Future[_CompiledProgram]] = {}
         # By the id of the command; the number is that of the command that began the compilation.
         self._unfinished_prepares: dict[int, tuple[int, Future[_CompiledProgram]]] = {}
@@ -227,9 +227,9 @@ class Commands:
     def close(self) -> None:
         """Waits for the commands that were begun."""
         self._planner.shutdown()
-        self._profile_thread.shutdown()
         self._compilers.shutdown(cancel_futures=True)
         self._finishers.shutdown()
+        self._profile_thread.shutdown()  # behind the finishers, which may end a recording
         self._file_threads.shutdown()
         self._copier.close()
 
@@ -290,11 +290,12 @@ class Commands:
 
     def _profile(self, message: link_pb2.FrontEndMessage) -> None:
         with CommandAnswer(self._link, message.call_id) as answer:
+            is_truncated = False
             if message.HasField("stop_profile"):
-                self._profiler.stop()
+                is_truncated = self._profiler.stop()
             elif message.start_profile.directory:
                 self._profiler.start(message.start_profile.directory)
-            answer.send(profiling=profile_pb2.Profiling())
+            answer.send(profiling=profile_pb2.Profiling(is_truncated=is_truncated))
 
     def _put(self, message: link_pb2.FrontEndMessage) -> None:
         with CommandAnswer(self._link, message.call_id) as answer:

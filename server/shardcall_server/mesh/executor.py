@@ -18,7 +18,7 @@ from shardcall_server.mesh.host_buffers import OnGathered, Source, Target, in_an
 from shardcall_server.mesh.loops import Loops, LoopState
 from shardcall_server.mesh.memory import MemoryFiles
 from shardcall_server.mesh.placement import ParallelCopier, put_padded
-from shardcall_server.mesh.profiling import phase
+from shardcall_server.mesh.profiling import count_events, phase
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import link_pb2
 
@@ -149,6 +149,7 @@ class Executor:
             begun = max(launch.began, self._last_ready)
             self._last_ready = ready
         is_complete = launch.loop is None or self._finish_slice(launch, launch.loop, answer)
+        count_events(launch.program, launch.began, answer.progress.ran if launch.loop else 1)
         if is_complete:
             with phase("gather", launch.message, launch.program):
                 results = self._values(launch) if launch.kept else self._gather_all(launch, on_gathered)

@@ -12,6 +12,7 @@ from shardcall_core.layouts.layout import required
 from shardcall_server.compilation.program import Placement, Program
 from shardcall_server.kernels.graphs.graph_kernel import GraphParameters
 from shardcall_server.mesh.placement import ParallelCopier, put_padded
+from shardcall_server.mesh.profiling import recordable
 from shardcall_server.mesh.resident_arrays import DeviceArray, ResidentArrays
 from shardcall_worker.v1 import loop_pb2
 
@@ -40,7 +41,10 @@ class LoopState:
 
     def arguments(self, command: loop_pb2.LoopSlice) -> list[jax.Array | np.ndarray]:
         """Returns the arguments of the next slice."""
-        return [*self._operands, self._number(command.max_iterations, required(self.program.limit))]
+        max_iterations = command.max_iterations
+        if jax.process_count() == 1:  # several processes begin a recording at different launches
+            max_iterations = recordable(self.program, max_iterations)
+        return [*self._operands, self._number(max_iterations, required(self.program.limit))]
 
     def advance(self, arrays: Sequence[jax.Array]) -> loop_pb2.LoopProgress | None:
         """Makes the results of a slice the operands of the next one.

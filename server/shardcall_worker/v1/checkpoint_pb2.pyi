@@ -62,6 +62,7 @@ class CheckpointArray(_message.Message):
     FILE_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     ENDS_AT_SECONDS_FIELD_NUMBER: _builtins.int
+    CREATED_AT_SECONDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, without a principal."""
     handle: _builtins.bytes
@@ -73,6 +74,10 @@ class CheckpointArray(_message.Message):
     ends_at_seconds: _builtins.float
     """The moment at which the array ends, in seconds since 1970-01-01 00:00 UTC. 0:
     it has no end.
+    """
+    created_at_seconds: _builtins.float
+    """The moment since which the array is on the mesh, in seconds since 1970-01-01
+    00:00 UTC. 0: it is not known.
     """
     @_builtins.property
     def type(self) -> _array_pb2.ArrayType:
@@ -97,10 +102,11 @@ class CheckpointArray(_message.Message):
         file: _builtins.str = ...,
         offset: _builtins.int = ...,
         ends_at_seconds: _builtins.float = ...,
+        created_at_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "spec", b"spec", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_at_seconds", b"ends_at_seconds", "file", b"file", "handle", b"handle", "mesh", b"mesh", "name", b"name", "offset", b"offset", "spec", b"spec", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at_seconds", b"created_at_seconds", "ends_at_seconds", b"ends_at_seconds", "file", b"file", "handle", b"handle", "mesh", b"mesh", "name", b"name", "offset", b"offset", "spec", b"spec", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

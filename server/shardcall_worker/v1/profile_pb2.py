@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall_worker/v1/profile.proto\x12\x13shardcall_worker.v1\"!\n\x0cStartProfile\x12\x11\n\tdirectory\x18\x01 \x01(\t\"\r\n\x0bStopProfile\"\x0b\n\tProfilingBMZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!shardcall_worker/v1/profile.proto\x12\x13shardcall_worker.v1\"!\n\x0cStartProfile\x12\x11\n\tdirectory\x18\x01 \x01(\t\"\r\n\x0bStopProfile\"!\n\tProfiling\x12\x14\n\x0cis_truncated\x18\x01 \x01(\x08\x42MZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,5 +37,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPPROFILE']._serialized_start=93
   _globals['_STOPPROFILE']._serialized_end=106
   _globals['_PROFILING']._serialized_start=108
-  _globals['_PROFILING']._serialized_end=119
+  _globals['_PROFILING']._serialized_end=141
 # @@protoc_insertion_point(module_scope)

@@ -61,12 +61,19 @@ class Profiling(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    IS_TRUNCATED_FIELD_NUMBER: _builtins.int
+    is_truncated: _builtins.bool
+    """Whether the recording had ended before it was stopped, at the maximum
+    number of its events.
+    """
     def __init__(
         self,
+        *,
+        is_truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_truncated", b"is_truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,6 +35,8 @@ class Profile:
 
     Attributes:
         path: the folder of the files; None before the end of the block.
+        is_truncated: True if the server ended the recording before the end of the block, since it had so many events
+            that their files would have taken long to write.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Profile:
         if isinstance(max_seconds, bool) or not isinstance(max_seconds, SupportsFloat):
             raise InvalidParameterError(f"max_seconds is {max_seconds!r}; give seconds", field="max_seconds")
         self.path: Path | None = None
+        self.is_truncated = False
         self._transport = transport
         self._directory = Path(directory)
         self._max_seconds = float(max_seconds)
@@ -83,11 +86,11 @@ class Profile:
         """
         folder = _fresh_folder(self._directory)
         try:
-            self._transport.stop_profile(lambda messages: _receive(messages, folder), self._deadline())
+            is_truncated = self._transport.stop_profile(lambda messages: _receive(messages, folder), self._deadline())
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        self.path = folder
+        self.path, self.is_truncated = folder, is_truncated
         return folder
 
     def __repr__(self) -> str:
@@ -150,8 +153,9 @@ def _fresh_folder(directory: Path) -> Path:
             return folder
 
 
-def _receive(messages: Iterator[profile_service_pb2.StopProfileResponse], folder: Path) -> None:
-    """Writes the received files, each once, below a folder of this process."""
+def _receive(messages: Iterator[profile_service_pb2.StopProfileResponse], folder: Path) -> bool:
+    """Writes the received files, each once, below a folder of this process; returns whether they are truncated."""
+    is_truncated = False
     with contextlib.ExitStack() as stack:
         present, file = "", None
         seen: set[str] = set()
@@ -161,6 +165,8 @@ def _receive(messages: Iterator[profile_service_pb2.StopProfileResponse], folder
                 present = message.path
                 file = stack.enter_context(_create(folder, present, seen))
             file.write(message.data)
+            is_truncated |= message.is_truncated
+    return is_truncated
 
 
 def _create(folder: Path, path: str, seen: set[str]) -> BinaryIO:

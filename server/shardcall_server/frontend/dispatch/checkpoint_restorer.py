@@ -205,7 +205,8 @@ class CheckpointRestorer:
         array_type = decode_array_type(array.type, "type")
         plan = plan_of(array_type, put, len(mesh.ready.devices))
         nbytes, epoch = reservation.device_bytes, mesh.session.epoch
-        resident = reservation.commit(epoch, array_type, plan.mesh, plan.results[0], nbytes, array.handle)
+        age_s = max(time.time() - array.created_at_seconds, 0.0) if array.created_at_seconds else 0.0
+        resident = reservation.commit(epoch, array_type, plan.mesh, plan.results[0], nbytes, array.handle, age_s=age_s)
         keep_s = max(array.ends_at_seconds - time.time(), 1e-3) if array.ends_at_seconds else 0.0
         try:
             self._table.name(array.handle, array.name, owner, keep_s=keep_s)

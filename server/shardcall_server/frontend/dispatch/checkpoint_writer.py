@@ -221,6 +221,7 @@ class _Save:
             file=new_file(),
             offset=len(header_of(resident.type)),
             ends_at_seconds=ends_at_seconds,
+            created_at_seconds=self._time_s - (self._table.now() - resident.created_at),
         )
 
     def _others(self) -> list[CheckpointArray]:

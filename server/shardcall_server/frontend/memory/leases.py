@@ -302,6 +302,11 @@ class LeaseTable:
             self._of_names[owner] = ArrayLease(owner, b"", quota, self._client(owner))
         return self._of_names[owner]
 
+    @property
+    def named_count(self) -> int:
+        """The number of arrays with names."""
+        return sum(len(lease.arrays) for lease in self._of_names.values())
+
     def _client(self, owner: str) -> Quota | None:
         if owner and owner not in self._clients:
             self._clients[owner] = PrincipalQuota(owner, self._limits_of, *self._client_limits())

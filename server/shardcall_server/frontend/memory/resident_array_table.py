@@ -152,6 +152,12 @@ class ResidentArrayTable:
         return self._clock()
 
     @property
+    def named_count(self) -> int:
+        """The number of arrays with names."""
+        with self._changing():
+            return self._leases.named_count
+
+    @property
     def leases(self) -> int:
         """The number of leases."""
         return len(self._leases)
@@ -676,6 +682,8 @@ class Reservation:
         device_bytes: int,
         handle: bytes = b"",
         computed: Promise[object] | None = None,
+        *,
+        age_s: float = 0.0,
     ) -> ResidentArray:
         """Adds the array to the table.
 
@@ -687,6 +695,7 @@ class Reservation:
             device_bytes: its bytes on all devices.
             handle: the handle that the client chose; empty for a new one.
             computed: done when its values are computed; None if they are.
+            age_s: its age, in seconds, if it was on an earlier mesh.
 
         Raises:
             CallError: ARRAY_LOST if its epoch has ended; RESIDENT_LIMIT if it is larger than the reservation and
@@ -702,7 +711,7 @@ class Reservation:
             placement=placement,
             device_bytes=device_bytes,
             computed=computed,
-            created_at=self._table.now(),
+            created_at=self._table.now() - age_s,
         )
         self._table.settle(self, resident)
         return resident

@@ -135,7 +135,7 @@ class ServerCallStream:
         self._answers.wake()
 
     def frames(self) -> Iterator[bytes]:
-        """Yields frames of answers, until the client has sent all calls and all are answered.
+        """Yields frames of answers, until the client has sent all calls and all are answered, or has gone.
 
         Raises:
             CallError: the stream breaks the contract, or its token was removed.
@@ -156,6 +156,9 @@ class ServerCallStream:
                 if frame.answers or frame.draining:
                     self._forget(numbers)  # the client may send as many calls as soon as it has the frame
                     yield frame.SerializeToString()
+                elif not self._context.is_active():
+                    # `read` does not see it behind a half-close, which gRPC also reports for some broken connections.
+                    return
                 if not self._items and (self._is_read or is_draining) and self._answers.is_empty:
                     return
 

@@ -92,6 +92,7 @@ class ServerInfoServicer:
             segments=host_resources.segments.count,
             leases=host_resources.array_table.leases,
             arrays=host_resources.array_table.count,
+            named_arrays=host_resources.array_table.named_count,
             array_bytes=host_resources.array_table.device_bytes,
             descriptors=len(os.listdir("/proc/self/fd")),
             mesh=self._supervisor.state(),

@@ -153,14 +153,16 @@ class ProfileServicer:
         recording = self._claim()
         try:
             try:
-                call.block(recording.stop(), "stopping the profile")
+                answer = call.block(recording.stop(), "stopping the profile")
             except SessionEndedError:
                 raise mesh_restarted() from None
             files = recording.folder.files()
             self._check_size(files)
             with call.phase("send"):
                 for path, file in files:
-                    yield from self._pieces(path, file)
+                    for piece in self._pieces(path, file):
+                        piece.is_truncated = answer.profiling.is_truncated
+                        yield piece
         finally:
             recording.remove()
 
@@ -173,6 +175,12 @@ class ProfileServicer:
 
     def _begin(self, session: MeshSession, owner: str, max_s: float) -> Recording:
         with self._lock:
+            if self._recording is not None and self._is_stopping:
+                raise CallError(
+                    Reason.PROFILE_STATE,
+                    "the files of a profile that was stopped are being written or fetched; repeat the call in some "
+                    "seconds, nothing else needs to be done",
+                )
             if self._recording is not None:
                 raise CallError(
                     Reason.PROFILE_STATE,
@@ -194,7 +202,13 @@ class ProfileServicer:
     def _claim(self) -> Recording:
         """Returns the recording for its only stop."""
         with self._lock:
-            if self._recording is None or self._is_stopping:
+            if self._recording is not None and self._is_stopping:
+                raise CallError(
+                    Reason.PROFILE_STATE,
+                    "the profile was stopped already, and its files are being written or fetched; start another one "
+                    "in some seconds",
+                )
+            if self._recording is None:
                 last = f": the last one {self._discard_reason}, and was discarded" if self._discard_reason else ""
                 raise CallError(Reason.PROFILE_STATE, f"no profile is being recorded{last}; start one first")
             self._is_stopping = True
