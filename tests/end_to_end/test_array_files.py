@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -184,6 +185,42 @@ def test_principals_do_not_see_files_of_others(filing):
     with sc.connect(filing.running.address, token=token_of("owner")) as owner:
         for call in (owner.files, lambda: owner.save(owner.put(X), "a.npy"), lambda: owner.load("a.npy")):
             assert refused(call) == "SCOPE_MISSING"
+
+
+def test_a_durable_array_that_is_not_written_leaves_its_name_as_it_was(filing):
+    with sc.connect(filing.running.address, token=token_of("owner")) as owner:
+        before = len(owner.list(of_all_clients=True))
+        with pytest.raises(sc.AccessDeniedError, match="files"):
+            owner.put(X, name="dd", durable=True)
+        assert len(owner.list(of_all_clients=True)) == before
+        with pytest.raises(sc.ArrayLostError):
+            owner.open("dd")
+        earlier = owner.put(X, name="dd")
+        with pytest.raises(sc.AccessDeniedError, match="files"):
+            owner.put(X * 2, name="dd", replace=True, durable=True)
+        same(owner.open("dd").get(), X)
+        same(earlier.get(), X)
+        assert len(owner.list(of_all_clients=True)) == before + 1
+        earlier.delete()
+
+
+def test_a_durable_array_replaces_another(filing):
+    client = filing.client
+    before = len(client.list(of_all_clients=True))
+    for factor in (1, 2):
+        h = client.put(X * factor, name="replaced", replace=True, durable=True)
+        assert len(client.list(of_all_clients=True)) == before + 1
+        same(client.open("replaced").get(), X * factor)
+    assert client.list()[-1].name == "replaced"
+    h.delete()
+
+
+def test_the_names_of_files_may_be_paths(filing):
+    client = filing.client
+    assert client.save(client.put(X), Path("runs/p.npy")).name == "runs/p.npy"
+    same(client.load(Path("runs/p.npy")).get(), X)
+    assert [file.name for file in client.files(Path("runs"))] == ["runs/p.npy"]
+    assert client.remove_file(Path("runs/p.npy"))
 
 
 def test_the_limits_of_a_principal_hold(filing):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,10 +10,12 @@ from datetime import UTC, datetime
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
 from shardcall.v1 import file_service_pb2
+from shardcall_core.call_error import shorten
 from shardcall_core.markup import page
 from shardcall_core.markup.columns import aligned
 from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array
+from shardcall_core.types.errors import ParameterTypeError
 from shardcall_core.types.sizes import human
 
 _COLUMNS = ("name", "type", "bytes", "modified")
@@ -74,16 +77,33 @@ class SavedFiles:
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
 
-    def all(self, prefix: str, deadline: Deadline) -> FileTable:
+    def all(self, prefix: str | os.PathLike[str], deadline: Deadline) -> FileTable:
         """Returns the files whose names begin with a prefix."""
-        request = file_service_pb2.ListFilesRequest(prefix=prefix)
+        request = file_service_pb2.ListFilesRequest(prefix=checked_file_name(prefix, "prefix"))
         answer = self._transport.unary(self._transport.stubs.files.ListFiles, request, deadline)
         return FileTable(map(saved_file, answer.files))
 
-    def remove(self, name: str, deadline: Deadline) -> bool:
+    def remove(self, name: str | os.PathLike[str], deadline: Deadline) -> bool:
         """Removes a file; returns whether there was one."""
-        request = file_service_pb2.RemoveFileRequest(name=name)
+        request = file_service_pb2.RemoveFileRequest(name=checked_file_name(name))
         return self._transport.unary(self._transport.stubs.files.RemoveFile, request, deadline).existed
+
+
+def checked_file_name(name: str | os.PathLike[str], field: str = "name") -> str:
+    """Returns the name of a file of the server, with slashes between its parts; the server checks its form.
+
+    Args:
+        field: the argument, for the error.
+
+    Raises:
+        ParameterTypeError: if it is neither a string nor a path.
+    """
+    path = os.fspath(name) if isinstance(name, str | os.PathLike) else None
+    if not isinstance(path, str):
+        raise ParameterTypeError(
+            f"{field} is {shorten(repr(name))}; give a str or a pathlib.Path, such as 'runs/a.npy'", field=field
+        )
+    return path if isinstance(name, str) else path.replace(os.sep, "/")
 
 
 def saved_file(message: file_service_pb2.FileDescription) -> SavedFile:
