@@ -206,12 +206,11 @@ def test_a_durable_array_that_is_not_written_leaves_its_name_as_it_was(filing):
 
 def test_a_durable_array_replaces_another(filing):
     client = filing.client
-    before = len(client.list(of_all_clients=True))
-    for factor in (1, 2):
-        h = client.put(X * factor, name="replaced", replace=True, durable=True)
-        assert len(client.list(of_all_clients=True)) == before + 1
-        same(client.open("replaced").get(), X * factor)
-    assert client.list()[-1].name == "replaced"
+    earlier = client.put(X, name="replaced", durable=True)
+    h = client.put(X * 2, name="replaced", replace=True, durable=True)
+    assert earlier.handle not in {array.handle for array in client.list(of_all_clients=True)}
+    same(client.open("replaced").get(), X * 2)
+    assert client.save_checkpoint("replaced").names == ("replaced",)
     h.delete()
 
 
@@ -275,11 +274,24 @@ TEXT = "{'descr': '<f8', 'fortran_order': False, 'shape': (7, 5), }"
 def test_damaged_files_and_objects_are_refused(content, reason, filing):
     pids = filing.running.worker_pids()
     (filing.folder / "a.npy").write_bytes(content)
-    assert refused(lambda: filing.client.load("a.npy")) == reason
-    assert [file.name for file in filing.client.files()] == ["a.npy"]
+    with pytest.raises(sc.ShardcallError, match=r"^the file 'a\.npy'") as caught:
+        filing.client.load("a.npy")
+    assert caught.value.reason == reason
+    (file,) = filing.client.files()
+    assert (file.name, file.refusal) == ("a.npy", reason if file.type is None else "")
+    shown = "damaged" if reason == "FILE_DAMAGED" else "of a type that does not load"
+    assert file.type is not None or shown in str(filing.client.files())
     filing.client.save(filing.client.put(X), "a.npy")
     same(filing.client.load("a.npy").get(), X)
     assert filing.running.worker_pids() == pids
+
+
+def test_a_timeout_names_the_work_that_it_ended(filing):
+    h = filing.client.put(np.zeros((32 << 20) // 8))
+    for _ in range(20):
+        with pytest.raises(sc.DeadlineExceededError) as caught:
+            filing.client.save(h, "a.npy", timeout=0.003)
+        assert "the kernel" not in str(caught.value)
 
 
 def test_a_pickle_is_not_loaded(filing):
