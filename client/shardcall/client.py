@@ -449,6 +449,7 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             TracingError: for a function that cannot be traced, or that writes to an array of its caller.
+            ResourceExhaustedError: if what is a part of the model is too large.
             ShardcallError: of the class that fits.
 
         Example:
@@ -460,7 +461,7 @@ class Client(KernelMethods[Result[Any]]):
         """
         name, is_shared, deadline = checked_name(name), checked_flag("shared", shared), self._deadline(timeout)
         traced = function if isinstance(function, TracedFunction) else self.jit(function)
-        request = traced._model(abstract)
+        request = traced._model(abstract, self._info.limits.max_inline_bytes)
         request.name, request.shared = name, is_shared
         with self._remote_arrays.passed.using([], []):  # after the recorded calls
             return self._models.publish(request, deadline)

@@ -207,8 +207,9 @@ def test_a_durable_array_that_is_not_written_leaves_its_name_as_it_was(filing):
 def test_a_durable_array_replaces_another(filing):
     client = filing.client
     earlier = client.put(X, name="replaced", durable=True)
+    handle = earlier.handle
     h = client.put(X * 2, name="replaced", replace=True, durable=True)
-    assert earlier.handle not in {array.handle for array in client.list(of_all_clients=True)}
+    assert handle not in {array.handle for array in client.list(of_all_clients=True)}
     same(client.open("replaced").get(), X * 2)
     assert client.save_checkpoint("replaced").names == ("replaced",)
     h.delete()

@@ -327,6 +327,16 @@ def test_inputs_of_a_published_program_are_checked(stub, model):
     assert refusal(stub.ModelInfer, infer(model, {"x": X, "scale": scale}, {"a": 1}), INVALID) == "parameters[a]"
 
 
+@rows("count", [(1 << 17) + 1, 10_000_000])
+def test_constants_beyond_the_limit_are_refused_with_it(client, count):
+    large = np.ones(count)
+    with pytest.raises(
+        sc.ResourceExhaustedError, match=r"and those of a model at most 1 MiB .*client\.put\(x, name=…\)"
+    ) as caught:
+        client.publish(lambda x: x + large, "large", sc.Array((), "float64"))
+    assert (caught.value.reason, caught.value.field) == ("CALL_TOO_LARGE", "function")
+
+
 def test_unknown_models_are_not_found(stub, model):
     for name, version in (("no", ""), ("graph", ""), (model, "9"), ("matmul", "0"), ("guest/model", "")):
         refusal(stub.ModelInfer, infer(name, {}, model_version=version), NOT_FOUND)
