@@ -424,9 +424,9 @@ def checked_keep(seconds: float, limit_s: float = 0.0) -> float:
         InvalidParameterError: if they are no number, negative or not finite.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        most = f", at most {limit_s:g}" if limit_s else ""
+        limit = f", at most {limit_s:g}" if limit_s else ""
         raise InvalidParameterError(
-            f"keep_for is {shorten(repr(seconds))}; give a finite number of seconds, 0 or more{most}", field="keep_for"
+            f"keep_for is {shorten(repr(seconds))}; give a finite number of seconds, 0 or more{limit}", field="keep_for"
         )
     return float(seconds)
 
