@@ -37,7 +37,7 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline, deadline_af
 from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.implicit_gets import ImplicitGet, ImplicitGets, Statistics
 from shardcall._src.services.models import PublishedModel, PublishedModels, PublishedModelTable
-from shardcall._src.services.named_arrays import checked_name, checked_principal
+from shardcall._src.services.named_arrays import checked_name, checked_names, checked_principal
 from shardcall._src.services.passed_arrays import Handle
 from shardcall._src.services.profile import Profile
 from shardcall._src.services.remote_arrays import RemoteArrays, array_to_put, checked_keep
@@ -70,6 +70,7 @@ from shardcall_core.placements.placement import MeshPlacement
 from shardcall_core.types import kernels, server_info, usage
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import ArrayLostError, InvalidParameterError, ShardcallError
+from shardcall_core.types.flags import checked_flag
 from shardcall_core.types.kernels import KernelDescription, KernelTable
 from shardcall_core.types.mesh import MeshLike
 from shardcall_core.types.parameters import ParameterLike
@@ -448,6 +449,7 @@ class Client(KernelMethods[Result[Any]]):
 
         Raises:
             TracingError: for a function that cannot be traced, or that writes to an array of its caller.
+            ResourceExhaustedError: if what is a part of the model is too large.
             ShardcallError: of the class that fits.
 
         Example:
@@ -457,10 +459,10 @@ class Client(KernelMethods[Result[Any]]):
             >>> client.unpublish("double")
             True
         """
-        name, deadline = checked_name(name), self._deadline(timeout)
+        name, is_shared, deadline = checked_name(name), checked_flag("shared", shared), self._deadline(timeout)
         traced = function if isinstance(function, TracedFunction) else self.jit(function)
-        request = traced._model(abstract)
-        request.name, request.shared = name, bool(shared)
+        request = traced._model(abstract, self._info.limits.max_inline_bytes)
+        request.name, request.shared = name, is_shared
         with self._remote_arrays.passed.using([], []):  # after the recorded calls
             return self._models.publish(request, deadline)
 
@@ -653,7 +655,8 @@ class Client(KernelMethods[Result[Any]]):
                 one with a name until it is deleted.
             name: the name by which `open` returns it in every client of the same principal; as of `name`.
             replace: whether to delete another array that has the name.
-            durable: whether it is written to the server's disk, too, as by ``save_checkpoint(name)``.
+            durable: whether it is written to the server's disk, too, as by ``save_checkpoint(name)``. If that fails,
+                the array is deleted, and the name stands for what it stood for before.
             timeout: seconds, upload included; None for the server's maximum.
 
         Returns:
@@ -669,9 +672,11 @@ class Client(KernelMethods[Result[Any]]):
             >>> np.sum(h).item()
             120.0
         """
-        array, keep_s, deadline = array_to_put(x), checked_keep(keep_for), self._deadline(timeout)
+        limit_s = self._info.limits.max_lease_seconds if name is None else 0.0
+        array, keep_s, deadline = array_to_put(x), checked_keep(keep_for, limit_s), self._deadline(timeout)
+        replaces, is_durable = checked_flag("replace", replace), checked_flag("durable", durable)
         if name is None:
-            if durable:
+            if is_durable:
                 raise InvalidParameterError(
                     "durable is True, and the array has no name under which it could be there after a restart; give "
                     "name=, too",
@@ -680,9 +685,9 @@ class Client(KernelMethods[Result[Any]]):
             return self._remote_arrays.put(self, array, mesh, spec, deadline, keep_s=keep_s)
         name = checked_name(name)
         there = self._remote_arrays.put(self, array, mesh, spec, deadline)
-        self._remote_arrays.names.name(there, name, deadline, replaces=replace, keep_s=keep_s)
-        if durable:
-            self._remote_arrays.names.save_checkpoint([name], deadline)
+        names = self._remote_arrays.names
+        give_name = names.name_durably if is_durable else names.name
+        give_name(there, name, deadline, replaces=replaces, keep_s=keep_s)
         return there
 
     def name(
@@ -720,8 +725,8 @@ class Client(KernelMethods[Result[Any]]):
             >>> client.delete(h)
             1
         """
-        keep_s, deadline = checked_keep(keep_for), self._deadline(timeout)
-        self._remote_arrays.names.name(array, checked_name(name), deadline, replaces=replace, keep_s=keep_s)
+        keep_s, deadline, replaces = checked_keep(keep_for), self._deadline(timeout), checked_flag("replace", replace)
+        self._remote_arrays.names.name(array, checked_name(name), deadline, replaces=replaces, keep_s=keep_s)
 
     def open(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Returns the array that a name stands for.
@@ -772,7 +777,7 @@ class Client(KernelMethods[Result[Any]]):
             1
         """
         principal, deadline = checked_principal(with_), self._deadline(timeout)
-        self._remote_arrays.names.share(checked_name(name), principal, deadline, may_write=bool(write))
+        self._remote_arrays.names.share(checked_name(name), principal, deadline, may_write=checked_flag("write", write))
 
     def unshare(self, name: str, /, *, with_: str | None = None, timeout: float | None = SHORT_TIMEOUT_S) -> None:
         """Shares the array of a name no longer; the other principal's running calls finish, and others are refused.
@@ -902,11 +907,13 @@ class Client(KernelMethods[Result[Any]]):
             >>> h.handle in {array.handle for array in client.list()}
             True
         """
-        if of_all_clients:
+        if checked_flag("of_all_clients", of_all_clients):
             return self._remote_arrays.of_principal(self, self._deadline(timeout))
         return self._remote_arrays.all(self, self._deadline(timeout))
 
-    def save(self, array: Handle, name: str, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> SavedFile:
+    def save(
+        self, array: Handle, name: str | os.PathLike[str], /, *, timeout: float | None = DEFAULT_TIMEOUT_S
+    ) -> SavedFile:
         """Saves an array in an npy file or a Zarr array of the server, without copying it to the client.
 
         When it returns, the file is on the server's disk. It replaces a file of the same name; if it fails, that one is
@@ -914,9 +921,9 @@ class Client(KernelMethods[Result[Any]]):
 
         Args:
             array: a `RemoteArray`, or the handle of one.
-            name: a path such as ``"runs/a.npy"``, or ``"runs/a.zarr"`` for a directory in the Zarr format of version 3
-                with a chunk for each device's block: at most 8 parts of 1 to 64 ASCII letters, digits, ``.``, ``_``
-                and ``-``, none of which begins with a dot. Files belong to the principal.
+            name: a path, a string or a `pathlib.Path`, such as ``"runs/a.npy"``, or ``"runs/a.zarr"`` for a directory
+                in the Zarr format of version 3 with a chunk for each device's block: at most 8 parts of 1 to 64 ASCII
+                letters, digits, ``.``, ``_`` and ``-``, none of which begins with a dot. Files belong to the principal.
             timeout: seconds; None for the server's maximum.
 
         Raises:
@@ -933,7 +940,7 @@ class Client(KernelMethods[Result[Any]]):
 
     def load(
         self,
-        name: str,
+        name: str | os.PathLike[str],
         /,
         *,
         mesh: MeshLike | None = None,
@@ -986,9 +993,9 @@ class Client(KernelMethods[Result[Any]]):
             >>> u.delete()
         """
         deadline = deadline_after(timeout, self._info.limits.max_call_seconds)
-        return self._remote_arrays.names.save_checkpoint([checked_name(name) for name in names], deadline)
+        return self._remote_arrays.names.save_checkpoint(checked_names(names), deadline)
 
-    def files(self, prefix: str = "", /, *, timeout: float | None = SHORT_TIMEOUT_S) -> FileTable:
+    def files(self, prefix: str | os.PathLike[str] = "", /, *, timeout: float | None = SHORT_TIMEOUT_S) -> FileTable:
         """Returns the files of arrays that the principal has on the server, by name; ``print`` shows them.
 
         Args:
@@ -1005,7 +1012,7 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._saved_files.all(prefix, self._deadline(timeout))
 
-    def remove_file(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> bool:
+    def remove_file(self, name: str | os.PathLike[str], /, *, timeout: float | None = SHORT_TIMEOUT_S) -> bool:
         """Removes a file of the server; returns whether there was one.
 
         Args:

@@ -24,6 +24,7 @@ from shardcall_core.access.handshake import explain, no_answer
 from shardcall_core.access.tls import Pem, Tls, find_tls
 from shardcall_core.access.token import Token, find_token
 from shardcall_core.types.errors import InvalidRequestError, ServerUnavailableError, ShardcallError
+from shardcall_core.types.flags import checked_flag
 from shardcall_core.types.server_info import ServerInfo
 from shardcall_core.types.tracebacks import level_of_caller, shortened
 from shardcall_core.wire.variables import report_unknown
@@ -124,6 +125,18 @@ def connect(
         ...     other.put(np.arange(4.0)).sum().item()
         6.0
     """
+    admin, shared_memory, call_stream, retries, synchronous, fuse, show_values = (
+        checked_flag(name, value)
+        for name, value in (
+            ("admin", admin),
+            ("shared_memory", shared_memory),
+            ("call_stream", call_stream),
+            ("retries", retries),
+            ("synchronous", synchronous),
+            ("fuse", fuse),
+            ("show_values", show_values),
+        )
+    )
     report_unknown(lambda sentence: warnings.warn(sentence, stacklevel=level_of_caller()))
     targets = []
     for where in _addresses(address):

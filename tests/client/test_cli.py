@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -61,9 +62,23 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
             "--ca-certificate is '/client_key/tls=/ca_certificate.pem'",
         ),
         ("or SHARDCALL_CA_CERTIFICATE, or say tls=False on", "or SHARDCALL_CA_CERTIFICATE, or say --no-tls on"),
+        (
+            "delete that array by client.open('u2').delete(), or replace it by replace=True",
+            "delete that array by shardcall rm u2, or replace it by --replace",
+        ),
+        ("list the names by client.list(), or", "list the names by shardcall ls, or"),
+        (
+            "no file has the name 'a'; client.files() lists the names",
+            "no file has the name 'a'; shardcall files lists the names",
+        ),
+        (
+            "have the owner share it by client.share(name, with_=…, write=True)",
+            "have the owner share it by shardcall share NAME --with PRINCIPAL --write",
+        ),
+        ("its values, for client.open(name)", "its values, for shardcall get NAME"),
     ],
 )
-def test_errors_of_encryption_name_options(said, expected):
+def test_errors_name_commands_and_options(said, expected):
     assert as_options(said) == expected
 
 
@@ -121,6 +136,23 @@ def test_the_package_is_the_command():
     ended = shardcall_command()
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Ask a server:" in ended.stdout
+
+
+@rows(
+    ("arguments", "says"),
+    [
+        (["put", "x.npy", "--keep-for", "-1"], "^shardcall: Invalid value '-1' for '--keep-for': .* equal to 1 "),
+        (["top", "--interval", "0"], "^shardcall: Invalid value '0' for '--interval': .* equal to 0.1 "),
+        (["bench", "--rounds", "many"], "^shardcall: Invalid value 'many' for '--rounds': "),
+    ],
+)
+def test_an_invalid_value_of_an_option_is_named(capsys, arguments, says):
+    from shardcall.cli.app import run as run_to_the_end
+
+    with pytest.raises(SystemExit) as ended:
+        run_to_the_end(arguments)
+    assert ended.value.code == 2
+    assert re.search(says, capsys.readouterr().err)
 
 
 @rows(

@@ -257,6 +257,69 @@ def test_what_is_no_handle_is_refused(client, handle):
             use(handle)
 
 
+@rows("name", ["u", "ab12", "alice/u"])
+def test_a_name_that_is_no_handle_is_refused_with_advice(client, name):
+    for use in (client.get, client.describe, client.delete):
+        with pytest.raises(
+            shardcall.InvalidOperandError, match=rf"32 hexadecimal digits; .* client\.open\('{name}'\)$"
+        ):
+            use(name)
+
+
+@rows(
+    ("call", "says"),
+    [
+        (lambda client: client.save(client.put([1.0]), 5), "^name is 5; give a str or a pathlib.Path"),
+        (lambda client: client.save(client.put([1.0]), b"a.npy"), "^name is b'a.npy'; give a str"),
+        (lambda client: client.load(None), "^name is None; give a str or a pathlib.Path"),
+        (lambda client: client.files(5), "^prefix is 5; give a str"),
+        (lambda client: client.remove_file(None), "^name is None; give a str"),
+        (lambda client: client.open(5), "^name is 5; give the name of an array as a str"),
+        (lambda client: client.open(None), "^name is None; give the name"),
+        (lambda client: client.save_checkpoint(["u", "v"]), r"has the list \['u', 'v'\]; .*checkpoint\('u', 'v'\)$"),
+        (
+            lambda client: client.save_checkpoint(client.put([1.0])),
+            r"give each name by itself: save_checkpoint\('u'\)$",
+        ),
+        (lambda client: client.put([1.0], name="u", durable="yes"), "^durable is 'yes'; give True or False"),
+        (lambda client: client.put([1.0], name="u", replace=1), "^replace is 1; give True or False"),
+        (lambda client: client.list(of_all_clients="no"), "^of_all_clients is 'no'; give True or False"),
+    ],
+)
+def test_arguments_of_other_types_are_refused_by_their_names(client, call, says):
+    with pytest.raises(shardcall.InvalidParameterError, match=says) as caught:
+        call(client)
+    assert isinstance(caught.value, TypeError)
+
+
+@rows(
+    ("seconds", "says"),
+    [
+        (float("inf"), "^keep_for is inf; give a finite number of seconds, 0 or more"),
+        (-1, "^keep_for is -1; give a finite"),
+    ],
+)
+def test_the_seconds_of_an_array_are_finite(client, seconds, says):
+    with pytest.raises(shardcall.InvalidParameterError, match=says):
+        client.put([1.0], keep_for=seconds)
+
+
+@rows(
+    ("option", "value"),
+    [
+        ("show_values", "no"),
+        ("fuse", 3),
+        ("retries", -1),
+        ("synchronous", None),
+        ("shared_memory", "yes"),
+        ("admin", 1),
+    ],
+)
+def test_options_of_a_connection_that_are_no_flags_are_refused(option, value):
+    with pytest.raises(shardcall.InvalidParameterError, match=f"^{option} is {value!r}; give True or False$"):
+        shardcall.connect("localhost:1", **{option: value})
+
+
 def test_closing_deletes_all_arrays(memory):
     with shardcall.connect(memory.server.address) as client:
         held = client.put([1.0])

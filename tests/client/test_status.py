@@ -151,6 +151,8 @@ def test_a_late_answer_reports_the_time_before_the_server_had_the_call():
     at_once = timing_pb2.Timing(receive_seconds=0.00002, total_seconds=0.00002)
     message = to_error(Late(at_once), "host:1", 20.0, round_trip_s=20.0).message
     assert message.endswith(" (of 20 s, 20 s passed in the client, in transport or in earlier attempts)")
+    message = to_error(Late(at_once), "host:1", 0.001, round_trip_s=0.004).message
+    assert " (of 0.004 s until this error arrived, 0.00398 s passed in the client, " in message
     long_queued = timing_pb2.Timing(queue_seconds=19.0, total_seconds=19.0)
     message = to_error(Late(long_queued), "host:1", 20.0, round_trip_s=20.0).message
     assert message.endswith(" (the server's time: queue 19 s)")

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -186,6 +187,42 @@ def test_principals_do_not_see_files_of_others(filing):
             assert refused(call) == "SCOPE_MISSING"
 
 
+def test_a_durable_array_that_is_not_written_leaves_its_name_as_it_was(filing):
+    with sc.connect(filing.running.address, token=token_of("owner")) as owner:
+        before = len(owner.list(of_all_clients=True))
+        with pytest.raises(sc.AccessDeniedError, match="files"):
+            owner.put(X, name="dd", durable=True)
+        assert len(owner.list(of_all_clients=True)) == before
+        with pytest.raises(sc.ArrayLostError):
+            owner.open("dd")
+        earlier = owner.put(X, name="dd")
+        with pytest.raises(sc.AccessDeniedError, match="files"):
+            owner.put(X * 2, name="dd", replace=True, durable=True)
+        same(owner.open("dd").get(), X)
+        same(earlier.get(), X)
+        assert len(owner.list(of_all_clients=True)) == before + 1
+        earlier.delete()
+
+
+def test_a_durable_array_replaces_another(filing):
+    client = filing.client
+    earlier = client.put(X, name="replaced", durable=True)
+    handle = earlier.handle
+    h = client.put(X * 2, name="replaced", replace=True, durable=True)
+    assert handle not in {array.handle for array in client.list(of_all_clients=True)}
+    same(client.open("replaced").get(), X * 2)
+    assert client.save_checkpoint("replaced").names == ("replaced",)
+    h.delete()
+
+
+def test_the_names_of_files_may_be_paths(filing):
+    client = filing.client
+    assert client.save(client.put(X), Path("runs/p.npy")).name == "runs/p.npy"
+    same(client.load(Path("runs/p.npy")).get(), X)
+    assert [file.name for file in client.files(Path("runs"))] == ["runs/p.npy"]
+    assert client.remove_file(Path("runs/p.npy"))
+
+
 def test_the_limits_of_a_principal_hold(filing):
     client, h = filing.client, filing.client.put(X)
     for i in range(6):
@@ -238,11 +275,24 @@ TEXT = "{'descr': '<f8', 'fortran_order': False, 'shape': (7, 5), }"
 def test_damaged_files_and_objects_are_refused(content, reason, filing):
     pids = filing.running.worker_pids()
     (filing.folder / "a.npy").write_bytes(content)
-    assert refused(lambda: filing.client.load("a.npy")) == reason
-    assert [file.name for file in filing.client.files()] == ["a.npy"]
+    with pytest.raises(sc.ShardcallError, match=r"^the file 'a\.npy'") as caught:
+        filing.client.load("a.npy")
+    assert caught.value.reason == reason
+    (file,) = filing.client.files()
+    assert (file.name, file.refusal) == ("a.npy", reason if file.type is None else "")
+    shown = "damaged" if reason == "FILE_DAMAGED" else "of a type that does not load"
+    assert file.type is not None or shown in str(filing.client.files())
     filing.client.save(filing.client.put(X), "a.npy")
     same(filing.client.load("a.npy").get(), X)
     assert filing.running.worker_pids() == pids
+
+
+def test_a_timeout_names_the_work_that_it_ended(filing):
+    h = filing.client.put(np.zeros((32 << 20) // 8))
+    for _ in range(20):
+        with pytest.raises(sc.DeadlineExceededError) as caught:
+            filing.client.save(h, "a.npy", timeout=0.003)
+        assert "the kernel" not in str(caught.value)
 
 
 def test_a_pickle_is_not_loaded(filing):

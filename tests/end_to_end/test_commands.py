@@ -159,6 +159,10 @@ def test_commands_take_the_names_of_arrays(shardcall, answer, x_file):
     assert answer("plan", "sum", "@u", "axis=0")["operands"][0]["spec"] == ["x", None]
     status, _, err = shardcall("put", x_file, "--name", "u")
     assert (status, "'u' stands for another array" in err) == (USAGE, True)
+    assert "delete that array by shardcall rm u, or replace it by --replace" in err
+    status, _, err = shardcall("rm", "u", "nope")
+    assert (status, err.startswith("shardcall: no array has the name 'nope'")) == (FAILED, True)
+    assert err.endswith("; nothing was removed\n")
     brief = answer("put", x_file, "--name", "u", "--replace", "--keep-for", 600)
     (entry,) = (entry for entry in answer("ls") if entry["name"])
     assert entry["handle"] == brief["handle"]
@@ -281,7 +285,7 @@ def test_top_redraws_a_terminal_and_stops_at_ctrl_c(server):
         top.stdin.write(b"\x03")
         while more := top.stdout.read(4096):
             shown += more
-    assert top.returncode == 0
+    assert top.returncode == 130
     assert (b"Traceback" in shown, shown.endswith(b"\x1b[?1049l")) == (False, True)  # the screen of before
 
 

@@ -270,6 +270,11 @@ def place(request, region):
         request.inputs[0].parameters[name].CopyFrom(value)
 
 
+def sequence(request):
+    request.parameters["sequence_id"].int64_param = 5
+    request.parameters["sequence_start"].bool_param = request.parameters["sequence_end"].bool_param = False
+
+
 def typed(request, **contents):
     del request.raw_input_contents[:]
     request.inputs[0].contents.CopyFrom(pb.InferTensorContents(**contents))
@@ -295,6 +300,7 @@ def typed(request, **contents):
         (lambda r: (r.outputs.add(name="result0"), r.outputs.add(name="result0")), "outputs[1].name"),
         (lambda r: r.parameters["priority"].__setattr__("uint64_param", 1), "parameters[priority]"),
         (lambda r: r.parameters["sequence_id"].__setattr__("int64_param", 1), "parameters[sequence_id]"),
+        (sequence, "parameters[sequence_id]"),
         (lambda r: r.parameters["timeout"].__setattr__("int64_param", -1), "parameters[timeout]"),
         (lambda r: r.parameters["mesh"].__setattr__("string_param", "x"), "parameters[mesh]"),
         (lambda r: r.parameters["axis"].CopyFrom(pb.InferParameter()), "parameters[axis]"),
@@ -321,10 +327,23 @@ def test_inputs_of_a_published_program_are_checked(stub, model):
     assert refusal(stub.ModelInfer, infer(model, {"x": X, "scale": scale}, {"a": 1}), INVALID) == "parameters[a]"
 
 
+@rows("count", [(1 << 17) + 1, 10_000_000])
+def test_constants_beyond_the_limit_are_refused_with_it(client, count):
+    large = np.ones(count)
+    with pytest.raises(
+        sc.ResourceExhaustedError, match=r"and those of a model at most 1 MiB .*client\.put\(x, name=…\)"
+    ) as caught:
+        client.publish(lambda x: x + large, "large", sc.Array((), "float64"))
+    assert (caught.value.reason, caught.value.field) == ("CALL_TOO_LARGE", "function")
+
+
 def test_unknown_models_are_not_found(stub, model):
     for name, version in (("no", ""), ("graph", ""), (model, "9"), ("matmul", "0"), ("guest/model", "")):
         refusal(stub.ModelInfer, infer(name, {}, model_version=version), NOT_FOUND)
         refusal(stub.ModelMetadata, pb.ModelMetadataRequest(name=name, version=version), NOT_FOUND)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.ModelInfer(infer("0000", {}))
+    assert "there is no model '0000'; client.models(), with client.kernels(), lists all" in caught.value.details()
 
 
 def test_a_token_is_needed_and_decides_whose_models_there_are(serving, client, stub):

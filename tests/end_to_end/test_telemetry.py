@@ -232,7 +232,7 @@ def test_status_that_watches_shows_every_update_in_a_pipe_too(server):
         assert next(looks)
         assert next(looks)
         watching.send_signal(signal.SIGINT)
-    assert watching.returncode == 0
+    assert watching.returncode == 130
 
 
 def test_status_reports_why_the_mesh_ended_while_it_is_away(observed):

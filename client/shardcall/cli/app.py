@@ -15,6 +15,7 @@ from shardcall.cli.exits import INTERRUPTED
 from shardcall.cli.help_layout import GroupedCommand, GroupedCommands
 from shardcall.cli.server_parts import server_part
 from shardcall.cli.version_text import version_text
+from shardcall_core.call_error import shorten
 from shardcall_core.wire.variables import report_unknown
 
 _GROUPS = {
@@ -42,7 +43,7 @@ def run(arguments: Sequence[str]) -> None:
         sys.stdout.flush()
     except _UsageError as error:
         where = error.ctx.command_path if error.ctx else "shardcall"
-        typer.echo(f"shardcall: {error.format_message().rstrip('.')} (see: {where} --help)", err=True)
+        typer.echo(f"shardcall: {_shown(error).rstrip('.')} (see: {where} --help)", err=True)
         status = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         status = INTERRUPTED
@@ -50,6 +51,15 @@ def run(arguments: Sequence[str]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)
+
+
+def _shown(error: Any) -> str:
+    """Returns the message of wrong usage, with the value that was given where typer leaves it out."""
+    message: str = error.format_message()
+    problems = getattr(error.__cause__, "errors", None)
+    if problems is None:
+        return message
+    return message.replace("Invalid value for", f"Invalid value {shorten(repr(problems()[0]['input']))} for", 1)
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:

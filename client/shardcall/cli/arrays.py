@@ -17,10 +17,13 @@ from shardcall.cli import texts
 from shardcall.cli.array_files import STREAM, ArraySource, save
 from shardcall.cli.call_arguments import MeshText
 from shardcall.cli.connecting import Command, Connection, connecting
-from shardcall.cli.exits import CommandError, usage_error
+from shardcall.cli.exits import CommandError, status_of, usage_error
 from shardcall.cli.handles import SHOWN_DIGITS, find_array
 from shardcall.cli.output import AsJson, console, plain, print_json
+from shardcall.client import Client
+from shardcall_core.access.option_names import as_options
 from shardcall_core.types import arrays
+from shardcall_core.types.errors import ArrayLostError
 from shardcall_core.types.sizes import human
 
 _KEEP_S = 3600.0
@@ -148,7 +151,7 @@ def _rm(
                 array.handle for array in listed if "/" not in (array.name or "")
             ]  # those of others
         else:
-            named = [find_array(client, text) for text in array_texts or []]
+            named = _all_of(client, array_texts or [])
         count = sum(client.delete(*named[first : first + 1000]) for first in range(0, len(named), 1000))
     if as_json:
         print_json({"removed": count})
@@ -158,6 +161,21 @@ def _rm(
         raise CommandError(
             f"{len(named) - count} of {len(named)} arrays were not on the mesh, or are another principal's"
         )
+
+
+def _all_of(client: Client, array_texts: Sequence[str]) -> list[Handle]:
+    """Returns arrays that are to be removed together.
+
+    Raises:
+        CommandError: if there is no array of one of the texts, or there are several.
+    """
+    try:
+        return [find_array(client, text) for text in array_texts]
+    except CommandError as error:
+        message, status = str(error), error.status
+    except ArrayLostError as error:
+        message, status = as_options(str(error)), status_of(error)
+    raise CommandError(f"{message}; nothing was removed", status)
 
 
 def _share(

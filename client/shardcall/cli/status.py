@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.live import Live
@@ -37,15 +37,12 @@ def _status(
     """
     show = _show_json if as_json else console().print
     with Snapshots(connection) as snapshots:
-        try:
-            _watch(snapshots.take, connection.address, interval, as_json=as_json) if watch else show(
-                _report(connection.address, snapshots.take(), as_json=as_json)
-            )
-        except KeyboardInterrupt:
-            raise typer.Exit(0) from None
+        if watch:
+            _watch(snapshots.take, connection.address, interval, as_json=as_json)
+        show(_report(connection.address, snapshots.take(), as_json=as_json))
 
 
-def _watch(take_snapshot: Callable[[], Snapshot], address: str, interval_s: float, *, as_json: bool) -> None:
+def _watch(take_snapshot: Callable[[], Snapshot], address: str, interval_s: float, *, as_json: bool) -> NoReturn:
     """Queries until Ctrl-C; a server that does not answer may come back."""
 
     def report() -> Any:

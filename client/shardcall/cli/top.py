@@ -84,17 +84,14 @@ def _top(
     shown = console()
     with Snapshots(connection) as snapshots:
         watch = LiveRates(snapshots, connection.address)
-        try:
-            if once or as_json or not shown.is_terminal:
+        if once or as_json or not shown.is_terminal:
+            time.sleep(interval)
+            print_json(watch.entry()) if as_json else shown.print(watch.picture(columns=shown.width))
+            return
+        with Live(Text("measuring …"), console=shown, auto_refresh=False, screen=True) as live:
+            while True:
                 time.sleep(interval)
-                print_json(watch.entry()) if as_json else shown.print(watch.picture(columns=shown.width))
-                return
-            with Live(Text("measuring …"), console=shown, auto_refresh=False, screen=True) as live:
-                while True:
-                    time.sleep(interval)
-                    live.update(watch.picture(shown.height, shown.width), refresh=True)
-        except KeyboardInterrupt:
-            raise typer.Exit(0) from None
+                live.update(watch.picture(shown.height, shown.width), refresh=True)
 
 
 class LiveRates:

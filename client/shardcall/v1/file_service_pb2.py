@@ -24,12 +24,13 @@ _sym_db = _symbol_database.Default()
 
 from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import array_service_pb2 as shardcall_dot_v1_dot_array__service__pb2
+from shardcall.v1 import error_pb2 as shardcall_dot_v1_dot_error__pb2
 from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
 from shardcall.v1 import method_options_pb2 as shardcall_dot_v1_dot_method__options__pb2
 from shardcall.v1 import timing_pb2 as shardcall_dot_v1_dot_timing__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fshardcall/v1/file_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a shardcall/v1/array_service.proto\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"t\n\x0f\x46ileDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x18\n\x10modified_seconds\x18\x03 \x01(\x01\x12%\n\x04type\x18\x04 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\"0\n\x10SaveArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"f\n\x11SaveArrayResponse\x12+\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x1d.shardcall.v1.FileDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x87\x01\n\x10LoadArrayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x03 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08lease_id\x18\x04 \x01(\x0c\"h\n\x11LoadArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\"\n\x10ListFilesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\"A\n\x11ListFilesResponse\x12,\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1d.shardcall.v1.FileDescription\"!\n\x11RemoveFileRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"%\n\x12RemoveFileResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"&\n\x15SaveCheckpointRequest\x12\r\n\x05names\x18\x01 \x03(\t\"w\n\x16SaveCheckpointResponse\x12\x14\n\x0ctime_seconds\x18\x01 \x01(\x01\x12\r\n\x05names\x18\x02 \x03(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Timing2\xdd\x03\n\x0b\x46ileService\x12X\n\tSaveArray\x12\x1e.shardcall.v1.SaveArrayRequest\x1a\x1f.shardcall.v1.SaveArrayResponse\"\n\xb2\xd2\x18\x06\x08\x06\x10\x01\x18\x01\x12X\n\tLoadArray\x12\x1e.shardcall.v1.LoadArrayRequest\x1a\x1f.shardcall.v1.LoadArrayResponse\"\n\xb2\xd2\x18\x06\x08\x06\x10\x01\x18\x01\x12V\n\tListFiles\x12\x1e.shardcall.v1.ListFilesRequest\x1a\x1f.shardcall.v1.ListFilesResponse\"\x08\xb2\xd2\x18\x04\x08\x06\x18\x03\x12Y\n\nRemoveFile\x12\x1f.shardcall.v1.RemoveFileRequest\x1a .shardcall.v1.RemoveFileResponse\"\x08\xb2\xd2\x18\x04\x08\x06\x18\x03\x12g\n\x0eSaveCheckpoint\x12#.shardcall.v1.SaveCheckpointRequest\x1a$.shardcall.v1.SaveCheckpointResponse\"\n\xb2\xd2\x18\x06\x08\x06\x10\x01\x18\x01\x42@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fshardcall/v1/file_service.proto\x12\x0cshardcall.v1\x1a\x18shardcall/v1/array.proto\x1a shardcall/v1/array_service.proto\x1a\x18shardcall/v1/error.proto\x1a\x17shardcall/v1/mesh.proto\x1a!shardcall/v1/method_options.proto\x1a\x19shardcall/v1/timing.proto\"\xa0\x01\n\x0f\x46ileDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\x12\x18\n\x10modified_seconds\x18\x03 \x01(\x01\x12%\n\x04type\x18\x04 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12*\n\x07refusal\x18\x05 \x01(\x0e\x32\x19.shardcall.v1.ErrorReason\"0\n\x10SaveArrayRequest\x12\x0e\n\x06handle\x18\x01 \x01(\x0c\x12\x0c\n\x04name\x18\x02 \x01(\t\"f\n\x11SaveArrayResponse\x12+\n\x04\x66ile\x18\x01 \x01(\x0b\x32\x1d.shardcall.v1.FileDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\x87\x01\n\x10LoadArrayRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12 \n\x04mesh\x18\x02 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12\x31\n\x04spec\x18\x03 \x01(\x0b\x32#.shardcall.v1.OptionalPartitionSpec\x12\x10\n\x08lease_id\x18\x04 \x01(\x0c\"h\n\x11LoadArrayResponse\x12-\n\x05\x61rray\x18\x01 \x01(\x0b\x32\x1e.shardcall.v1.ArrayDescription\x12$\n\x06timing\x18\x02 \x01(\x0b\x32\x14.shardcall.v1.Timing\"\"\n\x10ListFilesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\"A\n\x11ListFilesResponse\x12,\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x1d.shardcall.v1.FileDescription\"!\n\x11RemoveFileRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"%\n\x12RemoveFileResponse\x12\x0f\n\x07\x65xisted\x18\x01 \x01(\x08\"&\n\x15SaveCheckpointRequest\x12\r\n\x05names\x18\x01 \x03(\t\"w\n\x16SaveCheckpointResponse\x12\x14\n\x0ctime_seconds\x18\x01 \x01(\x01\x12\r\n\x05names\x18\x02 \x03(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\x12$\n\x06timing\x18\x04 \x01(\x0b\x32\x14.shardcall.v1.Timing2\xdd\x03\n\x0b\x46ileService\x12X\n\tSaveArray\x12\x1e.shardcall.v1.SaveArrayRequest\x1a\x1f.shardcall.v1.SaveArrayResponse\"\n\xb2\xd2\x18\x06\x08\x06\x10\x01\x18\x01\x12X\n\tLoadArray\x12\x1e.shardcall.v1.LoadArrayRequest\x1a\x1f.shardcall.v1.LoadArrayResponse\"\n\xb2\xd2\x18\x06\x08\x06\x10\x01\x18\x01\x12V\n\tListFiles\x12\x1e.shardcall.v1.ListFilesRequest\x1a\x1f.shardcall.v1.ListFilesResponse\"\x08\xb2\xd2\x18\x04\x08\x06\x18\x03\x12Y\n\nRemoveFile\x12\x1f.shardcall.v1.RemoveFileRequest\x1a .shardcall.v1.RemoveFileResponse\"\x08\xb2\xd2\x18\x04\x08\x06\x18\x03\x12g\n\x0eSaveCheckpoint\x12#.shardcall.v1.SaveCheckpointRequest\x1a$.shardcall.v1.SaveCheckpointResponse\"\n\xb2\xd2\x18\x06\x08\x06\x10\x01\x18\x01\x42@Z>github.com/shardcall/shardcall/gen/go/shardcall/v1;shardcallv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,28 +48,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FILESERVICE'].methods_by_name['RemoveFile']._serialized_options = b'\262\322\030\004\010\006\030\003'
   _globals['_FILESERVICE'].methods_by_name['SaveCheckpoint']._loaded_options = None
   _globals['_FILESERVICE'].methods_by_name['SaveCheckpoint']._serialized_options = b'\262\322\030\006\010\006\020\001\030\001'
-  _globals['_FILEDESCRIPTION']._serialized_start=196
-  _globals['_FILEDESCRIPTION']._serialized_end=312
-  _globals['_SAVEARRAYREQUEST']._serialized_start=314
-  _globals['_SAVEARRAYREQUEST']._serialized_end=362
-  _globals['_SAVEARRAYRESPONSE']._serialized_start=364
-  _globals['_SAVEARRAYRESPONSE']._serialized_end=466
-  _globals['_LOADARRAYREQUEST']._serialized_start=469
-  _globals['_LOADARRAYREQUEST']._serialized_end=604
-  _globals['_LOADARRAYRESPONSE']._serialized_start=606
-  _globals['_LOADARRAYRESPONSE']._serialized_end=710
-  _globals['_LISTFILESREQUEST']._serialized_start=712
-  _globals['_LISTFILESREQUEST']._serialized_end=746
-  _globals['_LISTFILESRESPONSE']._serialized_start=748
-  _globals['_LISTFILESRESPONSE']._serialized_end=813
-  _globals['_REMOVEFILEREQUEST']._serialized_start=815
-  _globals['_REMOVEFILEREQUEST']._serialized_end=848
-  _globals['_REMOVEFILERESPONSE']._serialized_start=850
-  _globals['_REMOVEFILERESPONSE']._serialized_end=887
-  _globals['_SAVECHECKPOINTREQUEST']._serialized_start=889
-  _globals['_SAVECHECKPOINTREQUEST']._serialized_end=927
-  _globals['_SAVECHECKPOINTRESPONSE']._serialized_start=929
-  _globals['_SAVECHECKPOINTRESPONSE']._serialized_end=1048
-  _globals['_FILESERVICE']._serialized_start=1051
-  _globals['_FILESERVICE']._serialized_end=1528
+  _globals['_FILEDESCRIPTION']._serialized_start=223
+  _globals['_FILEDESCRIPTION']._serialized_end=383
+  _globals['_SAVEARRAYREQUEST']._serialized_start=385
+  _globals['_SAVEARRAYREQUEST']._serialized_end=433
+  _globals['_SAVEARRAYRESPONSE']._serialized_start=435
+  _globals['_SAVEARRAYRESPONSE']._serialized_end=537
+  _globals['_LOADARRAYREQUEST']._serialized_start=540
+  _globals['_LOADARRAYREQUEST']._serialized_end=675
+  _globals['_LOADARRAYRESPONSE']._serialized_start=677
+  _globals['_LOADARRAYRESPONSE']._serialized_end=781
+  _globals['_LISTFILESREQUEST']._serialized_start=783
+  _globals['_LISTFILESREQUEST']._serialized_end=817
+  _globals['_LISTFILESRESPONSE']._serialized_start=819
+  _globals['_LISTFILESRESPONSE']._serialized_end=884
+  _globals['_REMOVEFILEREQUEST']._serialized_start=886
+  _globals['_REMOVEFILEREQUEST']._serialized_end=919
+  _globals['_REMOVEFILERESPONSE']._serialized_start=921
+  _globals['_REMOVEFILERESPONSE']._serialized_end=958
+  _globals['_SAVECHECKPOINTREQUEST']._serialized_start=960
+  _globals['_SAVECHECKPOINTREQUEST']._serialized_end=998
+  _globals['_SAVECHECKPOINTRESPONSE']._serialized_start=1000
+  _globals['_SAVECHECKPOINTRESPONSE']._serialized_end=1119
+  _globals['_FILESERVICE']._serialized_start=1122
+  _globals['_FILESERVICE']._serialized_end=1599
 # @@protoc_insertion_point(module_scope)

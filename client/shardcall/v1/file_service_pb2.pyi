@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from shardcall.v1 import array_pb2 as _array_pb2
 from shardcall.v1 import array_service_pb2 as _array_service_pb2
+from shardcall.v1 import error_pb2 as _error_pb2
 from shardcall.v1 import mesh_pb2 as _mesh_pb2
 from shardcall.v1 import timing_pb2 as _timing_pb2
 import builtins as _builtins
@@ -32,12 +33,17 @@ class FileDescription(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     MODIFIED_SECONDS_FIELD_NUMBER: _builtins.int
     TYPE_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name."""
     size_bytes: _builtins.int
     """The size of the file in bytes; of a Zarr array, that of its files."""
     modified_seconds: _builtins.float
     """The time of the last change, in seconds since 1970-01-01 00:00 UTC."""
+    refusal: _error_pb2.ErrorReason.ValueType
+    """Why the file cannot be loaded, such as FILE_DAMAGED or
+    UNSUPPORTED_ELEMENT_TYPE; unset if it can.
+    """
     @_builtins.property
     def type(self) -> _array_pb2.ArrayType:
         """The type of the array; unset if the file cannot be loaded."""
@@ -49,10 +55,11 @@ class FileDescription(_message.Message):
         size_bytes: _builtins.int = ...,
         modified_seconds: _builtins.float = ...,
         type: _array_pb2.ArrayType | None = ...,
+        refusal: _error_pb2.ErrorReason.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["modified_seconds", b"modified_seconds", "name", b"name", "size_bytes", b"size_bytes", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["modified_seconds", b"modified_seconds", "name", b"name", "refusal", b"refusal", "size_bytes", b"size_bytes", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -15,7 +15,18 @@ _OPTIONS = {
     "the mesh of the call, mesh=…": "the mesh of the call, --mesh …",
     "Client.reshard(array, mesh=…, keep=True)": "shardcall call reshard @HANDLE --mesh … --keep",
     "keep=True": "--keep",
+    "replace=True": "--replace",
     "Client.put": "shardcall put",
+    **{
+        f"client.{method}": f"shardcall {command}"
+        for method, command in (
+            ("put(x, name=…)", "put FILE --name NAME"),
+            ("share(name, with_=…, write=True)", "share NAME --with PRINCIPAL --write"),
+            ("files()", "files"),
+            ("list()", "ls"),
+            ("open(name)", "get NAME"),
+        )
+    },
     **{
         f"{name}{equals}": f"--{name.replace('_', '-')}"
         for name in ("ca_certificate", "client_certificate", "client_key")
@@ -28,6 +39,14 @@ _ARGUMENT = re.compile(
 )
 
 
+_CALLS = (
+    (re.compile(r"client\.open\('([\w./-]+)'\)\.delete\(\)"), r"shardcall rm \1"),
+    (re.compile(r"client\.open\('([\w./-]+)'\)"), r"shardcall get \1"),
+)
+
+
 def as_options(text: str) -> str:
-    """Returns an error's text with options for arguments: ``--ca-certificate`` for ``ca_certificate=``."""
+    """Returns an error's text with commands for methods and options for arguments: ``--tls`` for ``tls=``."""
+    for call, command in _CALLS:
+        text = call.sub(command, text)
     return _ARGUMENT.sub(lambda match: _OPTIONS[match[0]], text)

@@ -161,7 +161,7 @@ def _name(name: object) -> str:
 def _size(name: str, size: object) -> int:
     number = _integer(size)
     if number is None or not 1 <= number <= _LARGEST:
-        raise _refusal(f"mesh axis {name!r} has size {size!r}; a size is an integer, 1 or more")
+        raise _refusal(f"mesh axis {name!r} has size {size!r}; a size is an integer from 1 to 2**63 - 1")
     return number
 
 
@@ -169,7 +169,7 @@ def _ids(device_ids: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
     numbers = [_integer(number) for number in device_ids]
     ids = tuple(number for number in numbers if number is not None and 0 <= number <= _LARGEST)
     if len(ids) < len(numbers):
-        raise _refusal(f"device_ids is {device_ids!r}; ids are integers, 0 or more", "mesh.device_ids")
+        raise _refusal(f"device_ids is {device_ids!r}; ids are integers from 0 to 2**63 - 1", "mesh.device_ids")
     if len(ids) != mesh.size:
         raise _refusal(
             f"{mesh} has {mesh.size} devices and device_ids names {len(ids)}; name each device once",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import CallError, Reason, shorten
 
 _OTHER = frozenset({errno.EISDIR, errno.ENOTDIR, errno.ELOOP})
+_THE_FILE = "the file "  # with which errors of a file begin
 _HOST = "host"  # of the metadata
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -89,6 +90,18 @@ def damaged_zarr(why: str) -> CallError:
         f"the file {why}, so the server does not load it; write the array again as Zarr version 3, or remove the file",
         field="name",
     )
+
+
+def naming(error: CallError, name: str) -> CallError:
+    """Returns the error of a file with the name of the file, which who reads it does not know."""
+    what = f"the file {shorten(name)!r}"
+    if error.message.startswith(_THE_FILE):
+        message = f"{what} {error.message.removeprefix(_THE_FILE)}"
+    elif error.reason is Reason.INVALID_SHAPE and error.field == "name":
+        message = f"{what}: {error.message}"
+    else:
+        return error
+    return CallError(error.reason, message, field=error.field, metadata=error.metadata)
 
 
 def replaced() -> CallError:

@@ -193,8 +193,8 @@ def _tensorstore() -> ModuleType:
     except ImportError:
         raise CallError(
             Reason.FILES_UNAVAILABLE,
-            "this server lacks tensorstore, which reads and writes Zarr files; have the administrator install it, pip "
-            "install 'shardcall[server,zarr]', or use an npy file",
+            "this server lacks tensorstore, which reads and writes Zarr files; have the administrator install "
+            "the extra zarr, pip install '.[server,zarr]' in a clone of shardcall, or use an npy file",
             field="name",
         ) from None
     return tensorstore

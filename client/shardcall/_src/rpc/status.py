@@ -297,7 +297,10 @@ def _spent(spent: Timing | None, timeout_s: float) -> str:
     parts = [f"the server's time: {shown}"] if shown else []
     # The server's message names the time left when the last attempt reached it, which may be close to 0.
     if spent.transport > timeout_s / 10:
-        went_by = f"of {timeout_s:g} s, {spent.transport:.3g} s passed"
+        complete = f"{timeout_s:g} s"
+        if spent.transport > timeout_s:
+            complete = f"{spent.round_trip:.3g} s until this error arrived"
+        went_by = f"of {complete}, {spent.transport:.3g} s passed"
         parts.append(f"{went_by} in the client, in transport or in earlier attempts")
     return f" ({'; '.join(parts)})" if parts else ""
 

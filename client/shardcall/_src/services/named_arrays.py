@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
-from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
+from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray, find_remote_array
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.rpc.transport import Transport
@@ -26,6 +26,8 @@ from shardcall_core.types.errors import (
     InvalidOperandError,
     InvalidParameterError,
     InvalidRequestError,
+    ParameterTypeError,
+    ShardcallError,
 )
 
 _ATTEMPTS = 8  # to read an array that other clients write to
@@ -50,8 +52,14 @@ class NamedArrays:
         # Held from the check that a base has the values that it had to their replacement by those of its name.
         self._replacing = lock("the lock of arrays with names")
 
-    def name(self, array: Handle, name: str, deadline: Deadline, *, replaces: bool, keep_s: float) -> None:
-        """Gives an array a name; then it stays without this client."""
+    def name(
+        self, array: Handle, name: str, deadline: Deadline, *, replaces: bool, keep_s: float, lease_id: bytes = b""
+    ) -> None:
+        """Gives an array a name; then it stays without this client.
+
+        Args:
+            lease_id: the lease that gets an array that loses the name; empty to delete that.
+        """
         here = None if isinstance(array, str) else find_remote_array(array)
         target = self._passed.version_of(array)
         if isinstance(array, BucketedArray) or (here is not None and here._steps):
@@ -61,12 +69,50 @@ class NamedArrays:
             raise _of_another(here._store.name, "gives it no name", "name a copy of it")
         with self._passed.using([target], ["the array"], deadline):
             request = array_service_pb2.NameArrayRequest(
-                handle=handle_of(target), name=name, replace=replaces, keep_seconds=keep_s
+                handle=handle_of(target), name=name, replace=replaces, keep_seconds=keep_s, lease_id=lease_id
             )
             self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
         self._stay(handle_of(target))
         if isinstance(target, ArrayVersion) and target.base is not None and (base := target.base()) is not None:
             base.name = name
+
+    def name_durably(self, array: RemoteArray, name: str, deadline: Deadline, *, replaces: bool, keep_s: float) -> None:
+        """Gives an array a name and writes it to the disk of the server.
+
+        If the array cannot be written, it is deleted, and the name stands for what it stood for before.
+        """
+        before = self._find(name, deadline) if replaces else None
+        self.name(array, name, deadline, replaces=replaces, keep_s=keep_s, lease_id=self._lease.lease_id)
+        try:
+            self.save_checkpoint([name], deadline)
+        except BaseException:
+            with contextlib.suppress(ShardcallError):
+                self._restore(array, before, Deadline(SHORT_TIMEOUT_S))
+            raise
+        if before is not None:
+            with contextlib.suppress(ShardcallError):  # which its lease deletes later
+                self._sender.delete([before.handle], deadline)
+
+    def _find(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription | None:
+        try:
+            return self._open(name, deadline)
+        except ArrayLostError:
+            return None
+
+    def _restore(
+        self, array: RemoteArray, before: array_service_pb2.ArrayDescription | None, deadline: Deadline
+    ) -> None:
+        """Deletes an array that could not be written, and gives its name to the one that had it."""
+        handle = array._version.handle
+        array._store.name = ""
+        if before is not None:
+            request = array_service_pb2.NameArrayRequest(
+                handle=before.handle, name=before.name, replace=True, keep_seconds=before.expires_in_seconds
+            )
+            self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+        else:
+            self._sender.delete([handle], deadline, with_named=True)
+        self._passed.named.discard(handle)
 
     def _stay(self, handle: bytes) -> None:
         self._passed.named.add(handle)  # first, so that no list brings it back under the lease
@@ -77,7 +123,7 @@ class NamedArrays:
         return described(owner, self._sender.here, self._open(name, deadline))
 
     def _open(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription:
-        request = array_service_pb2.OpenArrayRequest(name=name)
+        request = array_service_pb2.OpenArrayRequest(name=checked_address(name))
         return self._transport.unary(self._transport.stubs.arrays.OpenArray, request, deadline).array
 
     def save_checkpoint(self, names: Sequence[str], deadline: Deadline) -> SavedCheckpoint:
@@ -192,6 +238,26 @@ def _of_another(name: str, refusal: str, advice: str) -> InvalidOperandError:
     )
 
 
+def checked_names(names: Sequence[str]) -> list[str]:
+    """Returns the names of arrays that are arguments of their own.
+
+    Raises:
+        InvalidParameterError: if one is none.
+    """
+    for name in names:
+        if isinstance(name, list | tuple | set):
+            shown, separate = f"the {type(name).__name__} {shorten(repr(name))}", [repr(item) for item in name]
+        elif (here := find_remote_array(name)) is not None:
+            shown, separate = here._description(), [repr(here._store.name or "u")]
+        else:
+            continue
+        raise ParameterTypeError(
+            f"names has {shown}; give each name by itself: save_checkpoint({shorten(', '.join(separate))})",
+            field="names",
+        )
+    return [checked_name(name) for name in names]
+
+
 def checked_name(name: str) -> str:
     """Returns the name of an array.
 
@@ -200,10 +266,23 @@ def checked_name(name: str) -> str:
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise InvalidParameterError(
-            f"the name is {shorten(name)!r}; give 1 to {MAX_NAME} ASCII letters, digits, '.', '_' and '-'",
+            f"the name is {shorten(repr(name))}; give 1 to {MAX_NAME} ASCII letters, digits, '.', '_' and '-'",
             field="name",
         )
     return name
+
+
+def checked_address(name: str) -> str:
+    """Returns the name of an array, or ``principal/name``; the server checks its form.
+
+    Raises:
+        ParameterTypeError: if it is no string.
+    """
+    if isinstance(name, str):
+        return name
+    raise ParameterTypeError(
+        f"name is {shorten(repr(name))}; give the name of an array as a str, such as 'u' or 'alice/u'", field="name"
+    )
 
 
 def checked_principal(principal: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -11,10 +12,15 @@ from shardcall._src.device_arrays.remote_array import SupportsRemoteArray, find_
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.submitter import Submitter
 from shardcall._src.rpc.deadline import Deadline
+from shardcall_core.array_names import NAME
+from shardcall_core.call_error import shorten
 from shardcall_core.types.errors import ArrayLostError, InvalidOperandError, ShardcallError
 
 Handle: TypeAlias = SupportsRemoteArray | str
 """An array on the mesh: the object, or its hexadecimal handle."""
+
+_DIGITS = 32  # of a handle
+_HANDLE = re.compile(rf"[0-9A-Fa-f]{{{_DIGITS}}}")
 
 
 class PassedArrays:
@@ -38,13 +44,7 @@ class PassedArrays:
         """Returns the values of an array, whose call has begun; the handle of one that this client has no object of."""
         here = find_remote_array(array)
         if here is None:
-            try:
-                handle = bytes.fromhex(array)  # type: ignore[arg-type]  # which raises
-            except (TypeError, ValueError):
-                raise InvalidOperandError(
-                    f"{_shown(array)} is no array on the mesh; give a RemoteArray, or its handle: hexadecimal digits",
-                    field="array",
-                ) from None
+            handle = _as_handle(array)
             if (here := self._lease.find(handle)) is None:
                 return handle
         version = here._version
@@ -103,8 +103,21 @@ def _has_name(version: ArrayVersion) -> bool:
     return base is not None and bool(base.name)
 
 
-def _shown(value: object) -> str:
-    return repr(value) if isinstance(value, str) else f"a value of type {type(value).__name__}"
+def _as_handle(array: object) -> bytes:
+    """Returns the bytes of a hexadecimal handle.
+
+    Raises:
+        InvalidOperandError: if it is none.
+    """
+    if isinstance(array, str) and _HANDLE.fullmatch(array):
+        return bytes.fromhex(array)
+    is_name = isinstance(array, str) and NAME.fullmatch(array.rpartition("/")[2])
+    advice = f"; the array of that name is client.open({array!r})" if is_name else ""
+    shown = shorten(repr(array)) if isinstance(array, str) else f"a value of type {type(array).__name__}"
+    raise InvalidOperandError(
+        f"{shown} is no array on the mesh; give a RemoteArray, or its handle: {_DIGITS} hexadecimal digits{advice}",
+        field="array",
+    )
 
 
 def handle_of(array: ArrayVersion | bytes) -> bytes:

@@ -29,7 +29,7 @@ from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.array_descriptions import described, listed
 from shardcall._src.services.named_arrays import NamedArrays
 from shardcall._src.services.passed_arrays import Handle, PassedArrays, handle_of
-from shardcall._src.services.saved_files import SavedFile, saved_file
+from shardcall._src.services.saved_files import SavedFile, checked_file_name, saved_file
 from shardcall._src.transfer import download
 from shardcall._src.transfer.call_runner import check_size, chunk_bytes, max_streamed_bytes
 from shardcall._src.transfer.call_stream import CallStream
@@ -38,6 +38,7 @@ from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemor
 from shardcall._src.transfer.stream_request import StreamRequest
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall.v1 import array_service_pb2, file_service_pb2
+from shardcall_core.call_error import shorten
 from shardcall_core.types import arrays, mesh, specs
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import (
@@ -196,11 +197,12 @@ class RemoteArrays:
         nbytes = array.nbytes if isinstance(array, ArrayVersion) else 0
         return with_shared_memory(self._shared_memory, [], nbytes, deadline, get)
 
-    def save(self, array: Handle, name: str, deadline: Deadline) -> SavedFile:
+    def save(self, array: Handle, name: str | os.PathLike[str], deadline: Deadline) -> SavedFile:
         """Writes an array to a file of the server."""
+        file_name = checked_file_name(name)
 
         def save(target: ArrayVersion | bytes, deadline: Deadline) -> SavedFile:
-            request = file_service_pb2.SaveArrayRequest(handle=handle_of(target), name=name)
+            request = file_service_pb2.SaveArrayRequest(handle=handle_of(target), name=file_name)
             return saved_file(self._transport.unary(self._transport.stubs.files.SaveArray, request, deadline).file)
 
         if (here := find_remote_array(array)) is not None and here._store.name:
@@ -210,11 +212,16 @@ class RemoteArrays:
             return save(target, deadline)
 
     def load(
-        self, owner: Owner, name: str, requested_mesh: MeshLike | None, spec: SpecLike | None, deadline: Deadline
+        self,
+        owner: Owner,
+        name: str | os.PathLike[str],
+        requested_mesh: MeshLike | None,
+        spec: SpecLike | None,
+        deadline: Deadline,
     ) -> RemoteArray:
         """Puts an array on the mesh from a file of the server."""
         request = file_service_pb2.LoadArrayRequest(
-            name=name,
+            name=checked_file_name(name),
             mesh=None if requested_mesh is None else mesh.to_proto(mesh.as_mesh(requested_mesh)),
             spec=specs.to_proto(None if spec is None else specs.as_spec(spec)),
             lease_id=self.lease_id,
@@ -407,14 +414,20 @@ def array_to_put(x: OperandLike) -> NDArray:
     return as_operand(x, "x")
 
 
-def checked_keep(seconds: float) -> float:
+def checked_keep(seconds: float, limit_s: float = 0.0) -> float:
     """Returns the seconds for which an array is to be kept.
+
+    Args:
+        limit_s: the most that are allowed, for the error; 0 for any finite number.
 
     Raises:
         InvalidParameterError: if they are no number, negative or not finite.
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise InvalidParameterError(f"keep_for is {seconds!r}; give seconds, 0 or more", field="keep_for")
+        limit = f", at most {limit_s:g}" if limit_s else ""
+        raise InvalidParameterError(
+            f"keep_for is {shorten(repr(seconds))}; give a finite number of seconds, 0 or more{limit}", field="keep_for"
+        )
     return float(seconds)
 
 

@@ -21,7 +21,7 @@ def checked_count(times: SupportsIndex) -> int:
         InvalidParameterError: for what is no integer, a number below 0, and one above 2**62.
     """
     try:
-        count = operator.index(times)
+        count = -1 if isinstance(times, bool) else operator.index(times)
     except TypeError:
         count = -1
     if not 0 <= count <= 1 << 62:

@@ -264,8 +264,8 @@ class TracedFunction:
         self._last_plans = tuple(plans)
         return plans[0] if len(plans) == 1 else tuple(plans)
 
-    def _model(self, abstract: tuple[Any, ...]) -> model_service_pb2.PublishModelRequest:
-        """Returns the request to publish the program for arguments, without its name."""
+    def _model(self, abstract: tuple[Any, ...], limit_bytes: int) -> model_service_pb2.PublishModelRequest:
+        """Returns the request to publish the program for arguments, with constants up to a limit, without its name."""
         leaves, objects, structure = self._leaves(abstract, {})
         program, operands, _trace = self._program(leaves, objects, structure)
         position = {name: i for i, name in enumerate(self._signature.parameters)}
@@ -276,7 +276,7 @@ class TracedFunction:
             for _ in range(child.leaf_count)
         ]
         inputs = sorted((i for i, leaf in enumerate(objects) if isinstance(leaf, Array)), key=owners.__getitem__)
-        return model_request(program, operands, objects, {i: names[i] for i in inputs}, self._out_specs)
+        return model_request(program, operands, objects, {i: names[i] for i in inputs}, self._out_specs, limit_bytes)
 
     def traced_function(self) -> Callable[..., Any]:
         """Returns the function."""

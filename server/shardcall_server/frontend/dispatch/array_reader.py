@@ -67,7 +67,7 @@ class ArrayReader:
         command = link_pb2.GetArray(
             array_id=resident.array_id, result=buffers.results[0], report_gathered=report_gathered
         )
-        running = RunningCommand(call, buffers, await self._queue.acquire(call))
+        running = RunningCommand(call, buffers, await self._queue.acquire(call), "copying the array from the mesh")
         plan = kernel_pb2.Plan(mesh=resident.mesh, results=[resident.placement])
         try:
             running.send(mesh.session, link_pb2.FrontEndMessage(get_array=command), plan)
@@ -97,7 +97,7 @@ class ArrayReader:
         )
         buffers = CallBuffers()
         buffers.memory.append(file)
-        running = RunningCommand(call, buffers)
+        running = RunningCommand(call, buffers, doing="saving the array")
         try:
             running.send(mesh.session, link_pb2.FrontEndMessage(save_array=command))
         except SessionEndedError:

@@ -143,7 +143,7 @@ class ArrayWriter:
             )
             plan = plan_of(array_type, message, len(mesh.ready.devices))
             grant = await self._queue.acquire(call, reservation.device_bytes, again=again)
-            running = RunningCommand(call, buffers, grant)
+            running = RunningCommand(call, buffers, grant, "putting the array on the mesh")
             try:
                 running.send(mesh.session, _message(command, source.file), plan)
             except SessionEndedError:

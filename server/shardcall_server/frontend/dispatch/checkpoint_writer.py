@@ -76,7 +76,7 @@ class CheckpointWriter:
         _check_names(names)
         used_bytes = self._files.used_bytes(owner)
         done = await self._next_of(call, owner)
-        running = RunningCommand(call, buffers := CallBuffers())
+        running = RunningCommand(call, buffers := CallBuffers(), doing="saving the checkpoint")
         save = _Save(self._folder, self._host_resources.array_table, owner, names)
         try:
             mesh = await self._mesh(call)

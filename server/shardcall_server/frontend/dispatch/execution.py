@@ -267,7 +267,7 @@ class Execution:
     ) -> str:
         """Returns the text of a call's compiled program, cut at a number of bytes."""
         while True:
-            running = RunningCommand(call, CallBuffers())
+            running = RunningCommand(call, CallBuffers(), doing="reading the compiled program")
             command = link_pb2.GetCompiledText(key_digest=compiled.entry.program.key, max_bytes=limit_bytes)
             try:
                 _send(compiled, link_pb2.FrontEndMessage(get_compiled_text=command), running)

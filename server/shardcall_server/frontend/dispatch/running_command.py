@@ -17,8 +17,6 @@ from shardcall_server.frontend.workers.command import head
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
-_DOING = "running the kernel"
-
 
 class RunningCommand:
     """A command that the mesh executes, for the one thread that handles its call.
@@ -27,13 +25,21 @@ class RunningCommand:
         call: the call; the worker's phases are added to its timing.
         buffers: the buffers of the command, retained until the worker has answered.
         grant: the grant of the command, released then; None if it needs none.
+        doing: the work, for the error of a deadline.
 
     Attributes:
         execute_s: the time that the devices took, in seconds, once it is answered.
     """
 
-    def __init__(self, call: ServerCall, buffers: CallBuffers, grant: LaunchGrant | None = None) -> None:
+    def __init__(
+        self,
+        call: ServerCall,
+        buffers: CallBuffers,
+        grant: LaunchGrant | None = None,
+        doing: str = "running the kernel",
+    ) -> None:
         self._call = call
+        self._doing = doing
         self._buffers = buffers
         self._grant = grant
         self._began = time.monotonic()
@@ -108,7 +114,7 @@ class RunningCommand:
                 self._awaited_bytes, self._reached = byte_count, reached
             else:
                 reached.set_result(None)
-        self._call.block(reached, _DOING)
+        self._call.block(reached, self._doing)
         if self._answer.done():
             self._answer.result()
 
@@ -124,7 +130,7 @@ class RunningCommand:
         """
         message = None
         try:
-            message = await self._call.wait(self._answer, _DOING)
+            message = await self._call.wait(self._answer, self._doing)
         finally:
             if not self._accounted:
                 self._accounted = True

@@ -76,12 +76,14 @@ class StoredFile:
         nbytes: its size in bytes; of a directory, that of its files.
         modified_s: the time of its last change, in seconds since 1970-01-01 00:00 UTC.
         type: the type of its array; None if it cannot be loaded.
+        refusal: why it cannot be loaded; None if it can.
     """
 
     name: str
     nbytes: int
     modified_s: float
     type: ArrayType | None
+    refusal: Reason | None = None
 
 
 class ArrayFolder:
@@ -470,8 +472,8 @@ def described(name: str, fd: int) -> StoredFile:
         nbytes = tree_bytes(fd) if is_zarr(name) else status.st_size
     try:
         array_type = read_metadata(fd).type if is_zarr(name) else read_header(fd).type
-    except CallError:
-        array_type = None
+    except CallError as error:
+        return StoredFile(name, nbytes, status.st_mtime, None, error.reason)
     return StoredFile(name, nbytes, status.st_mtime, array_type)
 
 

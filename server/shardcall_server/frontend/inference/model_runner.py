@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
-from shardcall_core.call_error import LISTING_OF_KERNELS, CallError, Reason, did_you_mean, shorten
+from shardcall_core.call_error import CallError, Reason, did_you_mean, shorten
 from shardcall_core.types.sizes import exact
 from shardcall_inference.v1 import inference_service_pb2
 from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
@@ -40,7 +40,8 @@ _RESERVE_BYTES = 64 << 10  # of a response, for all but its outputs
 _OUTPUT_BYTES = 512  # of an output, for its name, its type and where it is, without the name of its region
 _MAX_OUTPUTS = 1024
 _MAX_ID = 256
-_SEQUENCE = frozenset({"sequence_id", "sequence_start", "sequence_end"})
+_LISTING = "client.models(), with client.kernels(),"
+_SEQUENCE = ("sequence_id", "sequence_start", "sequence_end")  # of which a client with an id sends all
 _IGNORED = frozenset({"headers", "binary_data_output"})
 
 
@@ -139,7 +140,7 @@ class ModelRunner:
 
     def _no_model(self, name: str, call: ServerCall) -> CallError:
         published = [model.name_for(call.principal_name) for model in self.models.visible(call.principal_name)]
-        hint = did_you_mean(name, [*self.kernels(call), *published], LISTING_OF_KERNELS)
+        hint = did_you_mean(name, [*self.kernels(call), *published], _LISTING)
         return CallError(Reason.KERNEL_NOT_FOUND, f"there is no model {shorten(name)!r}; {hint}", field="model_name")
 
     async def infer(
@@ -363,6 +364,9 @@ def _kernel_parameters(parameters: Parameters, call: ServerCall) -> Parameters:
         CallError: the server does not have what a parameter asks for.
     """
     kept = {}
+    for name in _SEQUENCE:
+        if name in parameters:
+            raise _refused(name, "models have no state that requests of a sequence could share; omit it")
     for name, value in parameters.items():
         if name == "timeout":
             if timeout_us := integer(parameters, name, ""):
@@ -370,8 +374,6 @@ def _kernel_parameters(parameters: Parameters, call: ServerCall) -> Parameters:
         elif name == "priority":
             if integer(parameters, name, ""):
                 raise _refused(name, "requests of a principal have one priority; send 0, or none")
-        elif name in _SEQUENCE:
-            raise _refused(name, "models have no state that requests of a sequence could share; omit it")
         elif name not in _IGNORED and not name.startswith("triton_"):
             kept[name] = value
     return kept

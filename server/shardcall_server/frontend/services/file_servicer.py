@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from shardcall.v1 import file_service_pb2
+from shardcall.v1 import error_pb2, file_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
@@ -22,7 +22,7 @@ from shardcall_server.frontend.memory.call_buffers import FileOperand, OperandSo
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.link.file_errors import file_error, is_unseen, replaced
+from shardcall_server.link.file_errors import file_error, is_unseen, naming, replaced
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import Settings
 
@@ -93,7 +93,7 @@ class FileServicer:
                 break
             except CallError as error:
                 if not _was_replaced(folder, call, request.name, file, error):
-                    raise
+                    raise naming(error, request.name) from error
                 if attempt == _MAX_LOADS - 1:
                     raise replaced() from error
             finally:
@@ -244,4 +244,5 @@ def _description(file: StoredFile) -> file_service_pb2.FileDescription:
         size_bytes=file.nbytes,
         modified_seconds=file.modified_s,
         type=None if file.type is None else encode_array_type(file.type),
+        refusal=error_pb2.ErrorReason.Value(f"ERROR_REASON_{file.refusal or 'UNSPECIFIED'}"),
     )
