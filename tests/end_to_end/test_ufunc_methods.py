@@ -166,6 +166,17 @@ REFUSED = {
 }
 
 
+def test_an_object_with_functions_of_its_own_is_asked_as_out(put):
+    class Target:
+        def __array_ufunc__(self, ufunc, method, *inputs, out):
+            return ufunc.__name__, [target is self for target in out]
+
+    h, target = put(X), Target()
+    assert np.sin(h, target) == ("sin", [True])
+    assert np.modf(h, None, target) == ("modf", [False, True])
+    assert np.add.reduce(h, out=target) == ("add", [True])
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_numpy_refuses_is_refused(put, name):
     error, call = REFUSED[name]

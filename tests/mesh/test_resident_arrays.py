@@ -31,14 +31,14 @@ def of_several(copier, monkeypatch):
 
 
 @rows("error", [damaged("has become shorter"), MemoryError(), RuntimeError("can't start new thread")])
-def test_a_process_that_cannot_read_tells_the_others_and_keeps_the_array(error, of_several, monkeypatch):
-    told = []
+def test_a_process_that_cannot_read_informs_the_others_and_keeps_the_array(error, of_several, monkeypatch):
+    informed = []
 
     def read():
         raise error
 
     def first(raised):
-        told.append(raised)
+        informed.append(raised)
         return CallError(Reason.FILE_DAMAGED, "of the first process")
 
     monkeypatch.setattr(resident_arrays, "first_failure", first)
@@ -46,7 +46,7 @@ def test_a_process_that_cannot_read_tells_the_others_and_keeps_the_array(error, 
     for _ in range(2):
         with pytest.raises(CallError, match="of the first process"):
             of_several.get(1)
-    assert told == [error, error]
+    assert informed == [error, error]
 
 
 def test_a_process_that_reads_fails_with_another(of_several, monkeypatch):

@@ -252,7 +252,7 @@ class ArrayProtocols(ArrayOperators):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         operands = inputs if method != "at" else (inputs[0], *inputs[2:])  # without the index
-        if not all(map(can_be_operand, operands)):
+        if not all(map(can_be_operand, operands)) or any(map(_has_functions, kwargs.get("out", ()))):
             return NotImplemented
         return apply_ufunc(self._functions, ufunc, method, inputs, kwargs)
 
@@ -270,3 +270,9 @@ class ArrayProtocols(ArrayOperators):
 
 for _name, _function in AUGMENTED.items():
     setattr(ArrayProtocols, f"__{_name}__", _augmented(_function))
+
+
+def _has_functions(target: object) -> bool:
+    """Returns whether an object that results are to be copied to is of another class with functions of its own."""
+    is_ours = isinstance(target, (ArrayOperators, np.ndarray)) or hasattr(type(target), "__remote_array__")
+    return not is_ours and hasattr(type(target), "__array_ufunc__")

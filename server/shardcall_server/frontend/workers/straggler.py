@@ -124,7 +124,7 @@ class StragglerDetector:
 
 
 def _is_collective(command: Command) -> bool:
-    """Returns whether a worker waits for the others: all tell each other whether they could read an array's file."""
+    """Returns whether a worker waits for the others: all inform each other whether they could read an array's file."""
     return command.name in _COLLECTIVE_COMMANDS or bool(command.reading)
 
 
