@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -277,12 +278,22 @@ def test_models_regions_and_idle_streams_end_with_the_token(served):
         assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert "was removed" in ended.value.details()
         wait_for(lambda: status_of(other, shared) is grpc.StatusCode.NOT_FOUND)
+        wait_for(lambda: not has_open(server, file.name))  # some seconds later
         new = token_file.Entry.make("bob", ["run", "arrays"])
         token_file.replace(str(path), [*entries, new])
         wait_for(lambda: is_accepted(server, new.token))
         with connected(server.address, token=new.token) as again, sc.connect(server.address, token=new.token) as client:
             assert not again.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest(), timeout=30).regions
             assert client.models() == []
+
+
+def has_open(server: ServerProcess, name: str) -> bool:
+    """Returns whether a server has a file of this name open."""
+    targets = []
+    for entry in Path(f"/proc/{server.process.pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            targets.append(os.readlink(entry))
+    return any(target.endswith(name) for target in targets)
 
 
 def status_of(stub: Stub, request: pb.ModelInferRequest) -> grpc.StatusCode:

@@ -340,7 +340,7 @@ class FrontEnd:
         gate = Gate(self._tokens)
         models, streams = ModelTable(host_resources.budget, gate.has_valid_token), RequestStreams(gate)
         self._token_watch.add(streams.check)
-        for table in (models, self._regions):
+        for table in (self._regions, models):
             self._token_watch.add(partial(table.retain, gate.was_principal))
         model_runner = ModelRunner(
             self._supervisor,
