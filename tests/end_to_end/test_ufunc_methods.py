@@ -166,7 +166,7 @@ REFUSED = {
 }
 
 
-def test_an_object_with_functions_of_its_own_is_asked_as_out(put):
+def test_results_for_another_class_are_left_to_it(put):
     class Target:
         def __array_ufunc__(self, ufunc, method, *inputs, out):
             return ufunc.__name__, [target is self for target in out]
