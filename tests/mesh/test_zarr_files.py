@@ -45,7 +45,7 @@ def test_small_chunks_are_read_together(shape, chunk, steps):
 
 def test_a_server_without_tensorstore_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorstore", None)
-    with pytest.raises(CallError, match=r"pip install 'shardcall\[server,zarr\]'") as error:
+    with pytest.raises(CallError, match=r"pip install '\.\[server,zarr\]'") as error:
         ZarrFolder(0, "{}").open()
     assert error.value.reason is Reason.FILES_UNAVAILABLE
 
