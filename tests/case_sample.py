@@ -16,7 +16,7 @@ import numpy as np
 
 
 class Case(Protocol):
-    """What a sample needs of a case of a parametrized test."""
+    """A case of a parametrized test."""
 
     @property
     def id(self) -> str: ...
@@ -30,7 +30,7 @@ C = TypeVar("C", bound=Case)
 
 @dataclass(frozen=True)
 class Sampling:
-    """How much a sample covers.
+    """The coverage of a sample.
 
     Attributes:
         strength: 3 for every triple of values, 2 for every pair.

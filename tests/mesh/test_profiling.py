@@ -18,7 +18,7 @@ PROGRAM = SimpleNamespace(
 
 @pytest.fixture
 def full():
-    """What was called, one item for each call, when a recording was full."""
+    """The calls because a recording was full."""
     return []
 
 

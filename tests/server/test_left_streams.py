@@ -11,7 +11,7 @@ from shardcall_server.frontend.services.call_stream import ServerCallStream, Str
 from shardcall_server.frontend.services.stream_item import StreamItem
 
 ROUNDS = 3
-"""How often the stream may wait for an answer before the test fails."""
+"""The number of waits of a stream after which the test fails."""
 
 
 def test_a_client_that_goes_behind_its_half_close_ends_the_stream():

@@ -1,4 +1,4 @@
-"""What ends with a token: call streams, streams of requests, models and regions."""
+"""Ends of call streams, streams of requests, models and regions with their token."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.row_blocks import RowBlocks
+from shardcall._src.device_arrays.ufunc_methods import is_remote
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.tracebacks import shortened
@@ -274,5 +275,4 @@ for _name, _function in AUGMENTED.items():
 
 def _has_functions(target: object) -> bool:
     """Returns whether an object that results are to be copied to is of another class with functions of its own."""
-    is_ours = isinstance(target, (ArrayOperators, np.ndarray)) or hasattr(type(target), "__remote_array__")
-    return not is_ours and hasattr(type(target), "__array_ufunc__")
+    return not (isinstance(target, np.ndarray) or is_remote(target)) and hasattr(type(target), "__array_ufunc__")

@@ -14,7 +14,7 @@ from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.access.tokens import Tokens
 
 ABSENT_S = 10.0
-"""How long a principal may be absent from the token files before what belongs to it ends."""
+"""The seconds of absence from the token files after which the models and regions of a principal end."""
 
 _SCHEME = "bearer"
 _ADVICE = (
