@@ -86,9 +86,15 @@ class World:
 
     def kill_worker(self) -> None:
         (worker,) = self.server.children()
+        epoch = self.clients[0].server_info().epoch
         os.kill(worker, signal.SIGKILL)
         wait_for(lambda: worker not in self.server.children())
+        wait_for(lambda: self._has_left(epoch))  # until then a deletion finds the arrays
         self.done["worker killed"] += 1
+
+    def _has_left(self, epoch: int) -> bool:
+        info = self.clients[0].server_info()
+        return not info.ready or info.epoch != epoch
 
     def restart(self) -> None:
         self.server.kill()

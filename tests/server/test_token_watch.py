@@ -12,8 +12,8 @@ from shardcall_core.call_error import CallError
 from shardcall_core.wire.token_fields import TokenFields, parse_time
 from shardcall_core.wire.token_file import Entry
 from shardcall_server.frontend.access import token_watch, tokens
-from shardcall_server.frontend.access.gate import ABSENT_S, Gate
-from shardcall_server.frontend.access.token_watch import TokenWatch
+from shardcall_server.frontend.access.gate import Gate
+from shardcall_server.frontend.access.token_watch import ABSENT_S, RecentPrincipals, TokenWatch
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.inference.model_table import Model, ModelTable
 from shardcall_server.frontend.services.call_streams import CallStreams
@@ -114,12 +114,13 @@ def model(name: str, *, shared: bool) -> Model:
 
 def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_return():
     watch, budget = Watch(), Budget()
+    recent = RecentPrincipals(watch.gate.is_principal, lambda: watch.now)
     models = ModelTable(cast(Any, budget), watch.gate.has_valid_token)
     for name, shared in (("a", True), ("b", False)):
         models.put(model(name, shared=shared))
 
     def visible() -> list[str]:
-        models.retain(watch.gate.was_principal)
+        models.retain(recent)
         assert [bool(models.find(f"ada/{name}", "bob")) for name in ("a", "b")] == [bool(models.visible("bob")), False]
         return [item.name for item in models.visible("bob")]
 
@@ -147,5 +148,5 @@ def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_r
 def test_without_authentication_models_stay():
     models = ModelTable(cast(Any, Budget()), Gate(None).has_valid_token)
     models.put(model("a", shared=True))
-    models.retain(Gate(None).was_principal)
+    models.retain(RecentPrincipals(Gate(None).is_principal))
     assert len(models.visible("bob")) == 1

@@ -39,7 +39,7 @@ from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.ports import listen, session_names
 from shardcall_server.frontend.access.session_sockets import open_session_sockets
-from shardcall_server.frontend.access.token_watch import TokenWatch
+from shardcall_server.frontend.access.token_watch import RecentPrincipals, TokenWatch
 from shardcall_server.frontend.access.tokens import FileTokens, open_tokens
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
@@ -340,8 +340,9 @@ class FrontEnd:
         gate = Gate(self._tokens)
         models, streams = ModelTable(host_resources.budget, gate.has_valid_token), RequestStreams(gate)
         self._token_watch.add(streams.check)
+        recent = RecentPrincipals(gate.is_principal)
         for table in (self._regions, models):
-            self._token_watch.add(partial(table.retain, gate.was_principal))
+            self._token_watch.add(partial(table.retain, recent))
         model_runner = ModelRunner(
             self._supervisor,
             runner,

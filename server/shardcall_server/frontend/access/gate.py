@@ -13,9 +13,6 @@ from shardcall_server.frontend.access.policy import METHODS, SERVED, SERVICES, A
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.access.tokens import Tokens
 
-ABSENT_S = 10.0
-"""The seconds of absence from the token files after which the models and regions of a principal end."""
-
 _SCHEME = "bearer"
 _ADVICE = (
     'every call needs the metadata "authorization: Bearer <token>"; '
@@ -36,7 +33,6 @@ class Gate:
     def __init__(self, tokens: Tokens | None, clock: Callable[[], float] = time.time) -> None:
         self._tokens = tokens
         self._clock = clock
-        self._absent_since: dict[str, float] = {}  # of principals that the token files do not have; one thread asks
 
     @property
     def version(self) -> int:
@@ -79,16 +75,6 @@ class Gate:
     def is_principal(self, name: str) -> bool:
         """Returns whether a principal is in the token files; True without authentication."""
         return self._tokens is None or name in self._tokens.limits
-
-    def was_principal(self, name: str) -> bool:
-        """Returns whether a principal is in the token files, or was in the last seconds.
-
-        A file that is being rewritten in place may be read without its end.
-        """
-        if self.is_principal(name):
-            self._absent_since.pop(name, None)
-            return True
-        return self._clock() - self._absent_since.setdefault(name, self._clock()) < ABSENT_S
 
     def has_valid_token(self, name: str) -> bool:
         """Returns whether a token of a principal is valid now; True without authentication."""
