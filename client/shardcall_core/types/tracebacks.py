@@ -78,9 +78,9 @@ def _shorten(error: Exception) -> None:
 
 
 def level_of_caller() -> int:
-    """Returns the ``stacklevel`` of a warning for the line outside this package that the present call comes from."""
+    """Returns the ``stacklevel`` of a warning for the caller's line that the present call comes from."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and _is_ours(frame):
+    while frame.f_back is not None and _top_package(frame) in _HIDDEN:  # also contextlib, between two frames of ours
         level, frame = level + 1, frame.f_back
     return level
 
