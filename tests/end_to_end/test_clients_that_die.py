@@ -29,7 +29,7 @@ def shared_server() -> Iterator[ServerProcess]:
     """A server with as many call slots as there are victims."""
     of_all = str(AT_ONCE)
     limits = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
-    limits += ("--max-launched-calls", of_all)
+    limits += ("--max-launched-calls", of_all, "--stream-idle-s", "300")  # on a busy machine not all come at once
     with running_server("--trim-after-s", "0.2", *limits, "--lease-s", "5") as server:
         yield server
 

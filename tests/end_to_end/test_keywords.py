@@ -27,6 +27,8 @@ def put(server):
         yield lambda x: client.put(x, mesh=MESH)
 
 
+INFINITE = np.array([2.5, -1.25, np.inf, np.nan, 0.0])
+PARTS = np.array([complex(3, np.nan), complex(np.inf, 1.234), complex(1.26, -np.inf)])
 CASES = {
     "var in float64": (lambda x: np.var(x, dtype="f8"), X.astype("f4")),
     "var of complex numbers": (lambda x: np.var(x, 0, dtype="c16", ddof=1), C.astype("c8")),
@@ -56,6 +58,17 @@ CASES = {
     "cross of two": (lambda x: np.cross(x[:, :2], x[:, 2:4]), X),
     "cross of two and three": (lambda x: np.cross(x[:, :2], x[:, 2:5]), X),
     "cross along an axis": (lambda x: np.cross(x[:3], x[3:5], axis=0), I),
+    "cross of infinities": (lambda x: np.cross(x[1:3], x[:3]), INFINITE),
+    "cross with a vector of two": (lambda x: np.cross(x[:3], x[1:3]), INFINITE),
+    "nan_to_num of complex parts": (
+        lambda x: np.nan_to_num(x, nan=np.nan, posinf=np.inf),
+        PARTS,
+    ),
+    "round of complex infinities": (lambda x: np.round(x, 1), PARTS),
+    "round to 400 decimals": (lambda x: np.round(x, 400), INFINITE),
+    "round of large complex numbers": (lambda x: np.round(x * 1e307, -1), C),
+    "differences of large numbers": (lambda x: np.subtract.reduce(x, 0), np.full((3, 2), 1e308)),
+    "running differences of zeros": (lambda x: 1 / np.subtract.accumulate(x), np.array([-0.0, 0.0])),
     "concatenate in float32": (lambda x: np.concatenate([x, [[1] * 6]], dtype="f4"), X),
     "concatenate in integers": (lambda x: np.concatenate([x, x], 1, dtype="i4", casting="unsafe"), X),
     "stack in complex numbers": (lambda x: np.stack([x, x], 1, dtype=complex), X),
@@ -124,6 +137,40 @@ def test_what_numpy_refuses_is_refused(put, name):
     for x in (X, put(X)):
         with pytest.raises(error), warnings.catch_warnings(action="ignore"):
             call(x)
+
+
+FACTORS = np.arange(1, 31)
+BYTES = np.array([200, 100, 7], np.uint8)
+TARGETS = {
+    "prod": (np.prod, FACTORS, "f8"),
+    "sum of 64 bits": (np.sum, np.full(4, 2**62), "f8"),
+    "sum of bool to bytes": (np.sum, MASK[0], "i1"),
+    "cumprod": (np.cumprod, FACTORS, "f8"),
+    "nanprod": (np.nanprod, FACTORS, "f4"),
+    "cumulative_prod": (np.cumulative_prod, FACTORS, "f8"),
+    "cumulative_sum to bytes": (np.cumulative_sum, X[0], "i1"),
+    "trace": (np.trace, np.full((2, 2), 2**62), "f8"),
+    "add.reduce of float16": (np.add.reduce, np.array([2048, 1], "f2"), "f4"),
+    "add.accumulate": (np.add.accumulate, X[0].astype("f4"), "f8"),
+    "subtract.reduce": (np.subtract.reduce, BYTES, "i8"),
+    "subtract.accumulate": (np.subtract.accumulate, BYTES, "i8"),
+    "left_shift.reduce": (np.left_shift.reduce, np.array([1, 10], "u1"), "i8"),
+    "power.reduce": (np.power.reduce, np.array([10, 30]), "f8"),
+    "multiply.reduceat": (lambda x, out=None: np.multiply.reduceat(x, [0, 25], out=out), FACTORS, "f8"),
+    "logical_and.reduce": (np.logical_and.reduce, FACTORS, "i8"),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_type_of_out_is_that_of_the_computation(client, name):
+    function, x, dtype = TARGETS[name]
+    h = client.put(x, mesh=MESH)
+    ours, numpys = (np.zeros(function(x).shape, dtype) for _ in range(2))
+    assert function(h, out=ours) is ours
+    np.testing.assert_allclose(ours, function(x, out=numpys), rtol=1e-6)
+    on_mesh = client.put(np.zeros_like(ours))
+    function(h, out=on_mesh)
+    np.testing.assert_array_equal(on_mesh.get(), ours)
 
 
 def test_operands_on_the_mesh(put):

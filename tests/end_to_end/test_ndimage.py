@@ -22,7 +22,11 @@ SHORT = {
     "gaussian_filter of bytes": (lambda nd, x: nd.gaussian_filter(x, [1, 1.7]), np.full((13, 6), 77, np.uint8)),
 }
 INFINITE = np.array([np.inf - 4j, 1 + 2j, 3 - np.inf * 1j, 2, 5, 7 + 1j])
-SHORT |= {"correlate of complex infinities": (lambda nd, x: nd.correlate(x, np.ones(2, np.int8)), INFINITE)}
+SHORT |= {
+    "correlate of complex infinities": (lambda nd, x: nd.correlate(x, np.ones(2, np.int8)), INFINITE),
+    "weights of 0 beside infinity": (lambda nd, x: nd.correlate(x, [1.0, 0, 2, 1e-20, 1]), np.append(V, np.inf)),
+    "weights of 0 alone": (lambda nd, x: nd.convolve(x, np.zeros(3)), INFINITE.real),
+}
 LONG = {
     **{
         f"{name}, {mode}": (function, X)

@@ -174,6 +174,9 @@ def test_softmax_and_logsumexp_are_scipys(client):
     same(client.xp.softmax(h[:1], 1), np.array([[0.0, 0, 1]]))
     same(client.xp.log_softmax(h[0]), np.array([-999.0, -np.inf, 0]))
     same(client.xp.logsumexp(client.put(np.array([1, 2]))), np.log(np.exp([1, 2]).sum()))
+    single = client.put(np.array([0, 1], np.float32))
+    assert client.xp.logsumexp(single, b=2.0).dtype == np.float32
+    same(client.xp.logsumexp(single, b=[1, 2]), np.log(1 + 2 * np.e))  # in the type of both
 
 
 def test_wrong_arguments_are_refused(client):

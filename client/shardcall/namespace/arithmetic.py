@@ -31,7 +31,9 @@ def round(xp: NamespaceBase, x: OperandLike, decimals: int = 0) -> Any:  # noqa:
         return xp.astype(rounded if dtype == np.uint64 else xp.astype(rounded, np.int64), dtype)
     if decimals == 0:
         return xp.rint(x)
-    scale = 10.0 ** abs(decimals)
+    if dtype.kind == "c":
+        return xp.call("complex", *(round(xp, part(x), decimals) for part in (xp.real, xp.imag)))
+    scale = float(f"1e{abs(decimals)}")  # infinity, as NumPy's, where a power raises an error
     if decimals > 0:
         return xp.divide(xp.rint(xp.multiply(x, scale)), scale)
     return xp.multiply(xp.rint(xp.divide(x, scale)), scale)

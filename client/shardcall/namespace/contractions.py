@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -157,7 +157,8 @@ def cross(
 ) -> Any:
     """Returns the cross products of vectors of three elements or two, as ``numpy.cross``.
 
-    A vector of two elements has 0 as its third one. Of two such vectors the third element of the product is returned.
+    A vector of two elements has no third one, whose products are left out. Of two such vectors the third element of the
+    product is returned.
 
     Args:
         a: [..., 3] or [..., 2] the first vectors.
@@ -178,22 +179,20 @@ def cross(
     sizes = type_of(a).shape[0], type_of(b).shape[0]
     if not {*sizes} <= {2, 3}:
         raise ValueError(f"vectors have {sizes[0]} and {sizes[1]} elements; cross takes vectors of 2 or 3")
+    of_a, of_b = ({i: xp.take(x, i, axis=0) for i in range(size)} for x, size in zip((a, b), sizes, strict=True))
     if sizes == (2, 2):
-        of_a, of_b = ([xp.take(x, i, axis=0) for i in range(2)] for x in (a, b))
-        return xp.subtract(xp.multiply(of_a[0], of_b[1]), xp.multiply(of_a[1], of_b[0]))
-    a, b = (
-        x if size == 3 else xp.pad(x, [(0, 1), *[(0, 0)] * (type_of(x).ndim - 1)])
-        for x, size in zip((a, b), sizes, strict=True)
-    )
-    of_a, of_b = _components(xp, a), _components(xp, b)
-    parts = [
-        xp.subtract(xp.multiply(of_a[i - 2], of_b[i - 1]), xp.multiply(of_a[i - 1], of_b[i - 2])) for i in range(3)
-    ]
-    return xp.stack(parts, axis=axisc)
+        return _component(xp, of_a, of_b, 2)
+    return xp.stack([_component(xp, of_a, of_b, i) for i in range(3)], axis=axisc)
 
 
-def _components(xp: NamespaceBase, x: OperandLike) -> list[Any]:
-    return [xp.take(x, i, axis=0) for i in range(3)]
+def _component(xp: NamespaceBase, of_a: Mapping[int, Any], of_b: Mapping[int, Any], i: int) -> Any:
+    """Returns an element of a cross product, of vectors by the indices of their elements."""
+    j, k = (i + 1) % 3, (i + 2) % 3
+    left = xp.multiply(of_a[j], of_b[k]) if j in of_a and k in of_b else None
+    right = xp.multiply(of_a[k], of_b[j]) if k in of_a and j in of_b else None
+    if left is None:
+        return xp.negative(right)
+    return left if right is None else xp.subtract(left, right)
 
 
 def _check_vectors(vectors: OperandLike, name: str, matrices: OperandLike, name_of_matrices: str, axis: int) -> None:

@@ -175,9 +175,9 @@ def _edges_of_axes(xp: NamespaceBase, axes: Sequence[Any], bins: Sequence[Any], 
         if isinstance(number, float | np.floating) and number < 1:
             raise ValueError(f"bins has {number} for an axis; give an integer of 1 or more, or edges")
         if np.ndim(number) or not isinstance(number, int | np.integer):
-            edges.append(np.real(histogram_bin_edges(xp, at, number, ends)))
+            edges.append(histogram_bin_edges(xp, at, number, ends))
         else:
-            sample = np.real(_extremes(xp, at, ends).astype(dtype))
+            sample = _extremes(xp, at, ends).astype(dtype)
             edges.append(np.histogramdd([sample], [int(number)], None if ends is None else [ends])[1][0])
     return edges
 

@@ -208,15 +208,15 @@ class NdimageNamespace:
         total: Any = None
         for offsets in itertools.product(*(range(1 if i == last else size) for i, size in enumerate(sizes))):
             row = part_of(w, tuple(slice(None) if i == last else offset for i, offset in enumerate(offsets)))
-            if isinstance(row, np.ndarray) and not row.any() and total is not None:
-                continue
-            key = [slice(None)] * len(shape)
-            for i, (axis, offset) in enumerate(zip(along, offsets, strict=True)):
-                key[axis] = slice(None) if i == last else slice(offset, offset + shape[axis])
-            part = part_of(padded, tuple(key))
-            term = xp.convolve(part, namespace_of(xp, row).flip(row), "valid", along[last])
-            total = term if total is None else xp.add(total, term)
-        return total
+            for start, end in _runs(row):
+                key = [slice(None)] * len(shape)
+                for i, (axis, offset) in enumerate(zip(along, offsets, strict=True)):
+                    first, count = (start, end - start) if i == last else (offset, 1)
+                    key[axis] = slice(first, first + count - 1 + shape[axis])
+                part, weights = part_of(padded, tuple(key)), part_of(row, (slice(start, end),))
+                term = xp.convolve(part, namespace_of(xp, weights).flip(weights), "valid", along[last])
+                total = term if total is None else xp.add(total, term)
+        return xp.zeros(shape, type_of(padded).dtype) if total is None else total
 
     def _along(self, x: Any, axis: int, weights: NDArray, mode: str, cval: complex, origin: int) -> Any:
         """Returns the correlation along one axis, in float64 or complex128."""
@@ -235,6 +235,17 @@ class NdimageNamespace:
             return x
         how = {"constant_values": np.asarray(cval, type_of(x).dtype)} if _MODES[mode] == "constant" else {}
         return self._xp.pad(x, pairs, _MODES[mode], **how)
+
+
+def _runs(weights: Any) -> list[tuple[int, int]]:
+    """Returns where the weights of a row begin and end that are not 0; all of weights on the mesh.
+
+    Neighbours of weights up to the epsilon are left out, as by SciPy, since 0 times infinity is NaN.
+    """
+    if not isinstance(weights, np.ndarray):
+        return [(0, type_of(weights).shape[0])]
+    edges = np.flatnonzero(np.diff(np.abs(weights) > np.finfo(np.float64).eps, prepend=False, append=False))
+    return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
 
 
 def _check_mode(mode: str) -> None:

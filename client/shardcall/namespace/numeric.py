@@ -75,7 +75,7 @@ def nan_to_num(
         return xp.copy(x)
     if type_of(x).dtype.kind == "c":
         parts = [nan_to_num(xp, part(x), nan=nan, posinf=posinf, neginf=neginf) for part in (xp.real, xp.imag)]
-        return xp.add(parts[0], xp.multiply(parts[1], 1j))
+        return xp.call("complex", *parts)
     max_value = float(ml_dtypes.finfo(type_of(x).dtype).max)  # type: ignore[no-untyped-call]
     high = xp.where(xp.equal(x, math.inf), max_value if posinf is None else posinf, x)
     low = xp.where(xp.equal(x, -math.inf), -max_value if neginf is None else neginf, high)

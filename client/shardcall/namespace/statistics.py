@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, converted, copied, namespace_of, type_of
+from shardcall.namespace.base import NamespaceBase, converted, copied, is_number, namespace_of, type_of
 from shardcall.namespace.standard import degrees_taken
 from shardcall_core.element_types import is_float, is_inexact
 from shardcall_core.functions.type_rules import loop
@@ -227,7 +227,7 @@ def corrcoef(
     if type_of(scaled).dtype.kind != "c":
         return xp.clip(scaled, -1, 1)
     parts = [xp.clip(part, -1, 1) for part in (xp.real(scaled), xp.imag(scaled))]
-    return xp.add(parts[0], xp.multiply(parts[1], 1j))
+    return xp.call("complex", *parts)
 
 
 def logsumexp(
@@ -243,6 +243,7 @@ def logsumexp(
     """
     x = _inexact(xp, x)
     if b is not None:
+        x = converted(xp, x, np.result_type(type_of(x).dtype, b if is_number(b) else type_of(b).dtype))
         x = xp.where(namespace_of(xp, b).equal(b, 0), -math.inf, x)
     highest = xp.max(x, axis, keepdims=True, initial=-math.inf)
     highest = xp.where(xp.isfinite(highest), highest, 0)

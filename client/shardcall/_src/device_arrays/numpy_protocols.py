@@ -32,7 +32,7 @@ _CHANGING = ("copyto", "put", "place", "putmask", "fill_diagonal", "put_along_ax
 _TO_ANY_TYPE = frozenset(
     (
         *("sum", "prod", "max", "amax", "min", "amin", "mean", "median", "var", "cumsum", "cumprod", "trace"),
-        *("nansum", "nanprod", "nanmax", "nanmin", "nancumsum", "nancumprod"),
+        *("nansum", "nanprod", "nanmax", "nanmin", "nancumsum", "nancumprod", "cumulative_sum", "cumulative_prod"),
     )
 )
 """Functions whose results NumPy converts to the type of ``out``, whatever is lost."""
@@ -84,6 +84,8 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         results = run(*inputs, **_options(name, run, kwargs))
     else:
         run, casting = getattr(ufunc_methods, method), "unsafe"
+        if any(target is not None for target in out) and kwargs.get("dtype") is None:
+            kwargs["dtype"] = ufunc_methods.type_for(ufunc, inputs[0], out[0])
         results = run(functions, ufunc, *inputs, **_options(f"{name}.{method}", run, kwargs))
     _check_targets(out)
     if any(target is not None for target in out):
@@ -124,7 +126,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     if out and named.get("dtype") is not None and function.__name__ in ("concatenate", "stack"):
         raise TypeError(f"{name} takes out or dtype, and got both")
     if out and "dtype" in _parameters(run)[0] and named.get("dtype") is None:
-        named["dtype"] = _type_of_sums(positional[0], out[0])
+        named["dtype"] = _type_of_sums(function.__name__, positional[0], out[0])
     casting = "unsafe" if function.__name__ in _TO_ANY_TYPE else named.get("casting", "same_kind")
     results = run(*positional, **_options(name, run, named))
     if out is None:
@@ -251,12 +253,13 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
     return named
 
 
-def _type_of_sums(x: Any, out: Any) -> DType | None:
-    """Returns the type in which NumPy adds the elements of an array for a target; None for its own."""
+def _type_of_sums(name: str, x: Any, out: Any) -> DType | None:
+    """Returns the type in which NumPy adds or multiplies the elements of an array for a target; None for its own."""
     dtype = getattr(x, "dtype", None)
-    if not isinstance(dtype, np.dtype) or dtype.kind not in "fc" or not hasattr(out, "dtype"):
+    is_sum = name == "trace" or "sum" in name or "prod" in name
+    if not isinstance(dtype, np.dtype) or not (is_sum or dtype.kind in "fc") or not hasattr(out, "dtype"):
         return None
-    return out.dtype if np.can_cast(dtype, out.dtype, "safe") else None
+    return ufunc_methods.type_for(np.multiply if "prod" in name else np.add, x, out)
 
 
 def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DType | None, casting: Any) -> list[Any]:

@@ -110,7 +110,7 @@ def accumulate(functions: Any, ufunc: np.ufunc, x: Any, *, axis: Any = 0, dtype:
     if count < 2:
         return functions.copy(x)
     if name == "subtract":
-        rest = functions.subtract(np.zeros((), result), _part(x, along, 1, count))
+        rest = functions.negative(_part(x, along, 1, count))
         return functions.cumsum(functions.concatenate([_part(x, along, 0, 1), rest], along), along, result)
     if name in ASSOCIATIVE:
         step = 1
@@ -233,6 +233,11 @@ def _update_at(functions: Any, ufunc: np.ufunc, target: Any, indices: Any, other
     target._assign(x)
 
 
+def type_for(ufunc: np.ufunc, x: Any, out: Any) -> DType:
+    """Returns the element type in which a method of a ufunc computes for a target."""
+    return ufunc.resolve_dtypes((out.dtype, _dtype(x), None), reduction=True, casting="unsafe")[0]
+
+
 def is_remote(item: Any) -> bool:
     """Returns whether a value stands for an array on the mesh."""
     return hasattr(type(item), "__remote_array__")
@@ -263,7 +268,7 @@ def _reduced(functions: Any, ufunc: np.ufunc, x: Any, axes: Sequence[int], initi
     if not rest.shape[axis]:
         return functions.copy(first)
     if name == "subtract":
-        return functions.subtract(first, functions.sum(rest, axis, dtype, keepdims=True))
+        return functions.sum(functions.concatenate([first, functions.negative(rest)], axis), axis, dtype, keepdims=True)
     rows = functions.moveaxis(rest, axis, 0)
     masks = [] if where is True else [functions.moveaxis(functions.broadcast_to(where, x.shape), axis, 0)]
     run = getattr(functions, name)
