@@ -87,7 +87,7 @@ def classify(error: grpc.RpcError) -> tuple[str, str]:
         return "MESSAGE_TOO_LARGE", ""  # gRPC's own message
     parts = details(error)
     reason = parts["ErrorInfo"].reason
-    if code in _NEVER or reason == "COMPILE_FAILED":
+    if (code in _NEVER and reason != "COMPILE_LIMIT") or reason == "COMPILE_FAILED":
         return reason, f"ended with {code.name} {reason}"
     if code is INVALID and not ("BadRequest" in parts and parts["BadRequest"].field_violations[0].field):
         return reason, "names no field"
