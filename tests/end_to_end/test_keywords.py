@@ -139,6 +139,40 @@ def test_what_numpy_refuses_is_refused(put, name):
             call(x)
 
 
+NAMED = {
+    "a text": (TypeError, r"operand 2 of numpy\.add is of the type str; give an array", lambda x: np.add(x, "a")),
+    "None beside an array": (TypeError, "operand 1 of numpy.add is of the type NoneType", lambda x: np.add(None, x)),
+    "a text of indices": (TypeError, "indices is of str", lambda x: np.take(x, "a")),
+    "no index": (TypeError, "indices is of object; give integers", lambda x: np.take(x, None)),
+    "a text of indices to put": (TypeError, "ind is of str", lambda x: np.put(x, "a", 1)),
+    "no repeats": (TypeError, "repeats is of object", lambda x: np.repeat(x, None)),
+    "no sections": (TypeError, "indices_or_sections is None; give an integer", lambda x: np.split(x, None)),
+    "0 sections": (ValueError, "0 parts; give 1 or more", lambda x: np.split(x, 0)),
+    "an axis beyond the last": (IndexError, "axis 3 is out of bounds", lambda x: np.array_split(x, 2, axis=3)),
+    "padding of another axis": (IndexError, "axis 5 is out of bounds", lambda x: np.pad(x, {5: 1})),
+    "a text of integrals": (TypeError, "m is 'a'; give an integer", lambda x: np.polyint(x[0], m="a")),
+    "half a column": (TypeError, r"N is 1\.5; give an integer", lambda x: np.vander(x[0], N=1.5)),
+    "half a power": (TypeError, r"n is 1\.5; give an integer", lambda x: np.linalg.matrix_power(x[:6], 1.5)),
+    "a text of axes": (ValueError, "axes='a'; give an integer, or two", lambda x: np.tensordot(x, x, axes="a")),
+    "a text of quarters": (TypeError, "k is 'a'; give an integer", lambda x: np.rot90(x, "a")),
+    "no function": (TypeError, "func1d is of NoneType; give a function", lambda x: np.apply_along_axis(None, 0, x)),
+    "no type": (TypeError, "dtype is 'nope', which names no element type", lambda x: np.sum(x, dtype="nope")),
+    "no mean": (ZeroDivisionError, r"no mean along \(1,\)", lambda x: np.average(x[:0], axis=1)),
+    "a share of each matrix": (ValueError, r"rcond is of shape \(1,\)", lambda x: np.linalg.pinv(x, rcond=[0.5])),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_errors_name_the_argument(put, name):
+    error, message, call = NAMED[name]
+    with pytest.raises(error, match=message):
+        call(put(X))
+
+
+def test_grids_are_tuples(put):
+    assert isinstance(np.meshgrid(put(X[0]), put(X[1])), tuple)
+
+
 FACTORS = np.arange(1, 31)
 BYTES = np.array([200, 100, 7], np.uint8)
 TARGETS = {

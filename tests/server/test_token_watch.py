@@ -120,7 +120,7 @@ def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_r
         models.put(model(name, shared=shared))
 
     def visible() -> list[str]:
-        models.retain(recent)
+        models.retain(recent.has)
         assert [bool(models.find(f"ada/{name}", "bob")) for name in ("a", "b")] == [bool(models.visible("bob")), False]
         return [item.name for item in models.visible("bob")]
 
@@ -148,5 +148,5 @@ def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_r
 def test_without_authentication_models_stay():
     models = ModelTable(cast(Any, Budget()), Gate(None).has_valid_token)
     models.put(model("a", shared=True))
-    models.retain(RecentPrincipals(Gate(None).is_principal))
+    models.retain(RecentPrincipals(Gate(None).is_principal).has)
     assert len(models.visible("bob")) == 1

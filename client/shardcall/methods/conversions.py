@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_index
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import clip_operands, row, typed, typed_initial
@@ -81,10 +82,7 @@ def _within_64_bits(shift: Any, x: OperandLike | None) -> Any:
 def _pad(_name: str, operands: Operands, parameters: dict[str, Any]) -> Operands:
     widths = parameters["pad_width"]
     if isinstance(widths, dict):
-        pairs: list[Any] = [(0, 0)] * np.ndim(operands[0])  # type: ignore[arg-type]
-        for axis, rows in widths.items():
-            pairs[axis] = rows if isinstance(rows, Sequence) else (rows, rows)
-        widths = pairs
+        widths = pairs_of(widths, np.ndim(operands[0]))  # type: ignore[arg-type]
     width = np.asarray(widths)
     if width.dtype.kind == "f" and not width.size:  # of an empty list
         raise ParameterTypeError("pad_width is empty; give numbers of rows", field="pad_width")
@@ -92,6 +90,18 @@ def _pad(_name: str, operands: Operands, parameters: dict[str, Any]) -> Operands
         widths = _pairs(width, np.ndim(operands[0]))  # type: ignore[arg-type]
     parameters["pad_width"] = widths
     return operands
+
+
+def pairs_of(widths: Mapping[int, Any], ndim: int) -> list[Any]:
+    """Returns the rows before and behind each axis, of rows by axis.
+
+    Raises:
+        numpy.exceptions.AxisError: for an axis that there is not.
+    """
+    pairs: list[Any] = [(0, 0)] * ndim
+    for axis, rows in widths.items():
+        pairs[normalize_axis_index(axis, ndim)] = rows if isinstance(rows, Sequence) else (rows, rows)
+    return pairs
 
 
 def _pairs(width: NDArray, ndim: int) -> list[int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, converted, is_number, namespace_of, type_of
+from shardcall.namespace.integers import integer
 
 
 def angle(  # with NumPy's second argument
@@ -21,7 +21,7 @@ def angle(  # with NumPy's second argument
 
 def round(xp: NamespaceBase, x: OperandLike, decimals: int = 0) -> Any:  # noqa: A001  # NumPy's name
     """Returns an array rounded to a number of decimals, as ``numpy.round``; integers by way of float64."""
-    decimals = operator.index(decimals)
+    decimals = integer("decimals", decimals)
     if (dtype := type_of(x).dtype).kind == "b" and decimals:
         raise TypeError(f"decimals={decimals}, and x is of bool, which has none; convert it")
     if dtype.kind in "iu":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
@@ -18,6 +17,7 @@ from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_caller import SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
+from shardcall.namespace.integers import integer
 from shardcall.namespace.view_steps import view_step
 from shardcall_core.element_types import DType
 from shardcall_core.types import arrays
@@ -166,7 +166,7 @@ def counted_axis(axis: SupportsIndex, ndim: int) -> int:
     Raises:
         numpy.exceptions.AxisError: if there is no such axis.
     """
-    index = operator.index(axis)
+    index = integer("axis", axis)
     if not -ndim <= index < ndim:
         raise np.exceptions.AxisError(index, ndim)
     return index % ndim

@@ -14,7 +14,7 @@ from shardcall.namespace.base import NamespaceBase, array_of, converted, counted
 from shardcall.namespace.creation import zeros_like
 from shardcall.namespace.index_keys import as_values
 from shardcall.namespace.shapes import moveaxis
-from shardcall_core.types.errors import TracingError
+from shardcall_core.types.errors import ParameterTypeError, TracingError
 
 
 def apply_along_axis(
@@ -33,8 +33,11 @@ def apply_along_axis(
         kwargs: its further arguments by name.
 
     Raises:
+        ParameterTypeError: for what is no function.
         ValueError: if there are no vectors.
     """
+    if not callable(func1d):
+        raise ParameterTypeError(f"func1d is of {type(func1d).__name__}; give a function", field="func1d")
     x, along = array_of(arr), counted_axis(axis, type_of(arr).ndim)
     shape = type_of(x).shape
     outer = (*shape[:along], *shape[along + 1 :])

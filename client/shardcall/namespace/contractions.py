@@ -12,6 +12,7 @@ import numpy as np
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods import KernelMethods
 from shardcall.namespace.base import NamespaceBase, array_of, counted_axis, type_of
+from shardcall.namespace.integers import integer
 from shardcall.namespace.shapes import moveaxis, ravel
 from shardcall_core.functions.subscripts import from_labels
 from shardcall_core.types.element_types import parse_dtype
@@ -81,7 +82,7 @@ def vecdot(xp: NamespaceBase, x1: OperandLike, x2: OperandLike, /, *, axis: int 
         x2: [..., n] an array that broadcasts with it along the other axes.
         axis: the axis, counted from the last of each array.
     """
-    axis, sizes = operator.index(axis), [type_of(x).shape for x in (x1, x2)]
+    axis, sizes = integer("axis", axis), [type_of(x).shape for x in (x1, x2)]
     if any(not -len(shape) <= axis < len(shape) for shape in sizes) or sizes[0][axis] != sizes[1][axis]:
         raise ValueError(f"x1 is of shape {sizes[0]} and x2 of {sizes[1]}; give as many elements along axis {axis}")
     x1, x2 = (moveaxis(xp, x, axis, -1) for x in (x1, x2))
@@ -221,7 +222,10 @@ def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list
             )
         pair: Sequence[Sequence[SupportsIndex]] = (range(len(a) - count, len(a)), range(count))
     else:
-        pair = tuple((item,) if isinstance(item, SupportsIndex) else tuple(item) for item in axes)
+        items = axes if np.iterable(axes) else ()
+        pair = tuple((item,) if isinstance(item, SupportsIndex) else tuple(item) for item in items)
+        if len(pair) != len((a, b)):
+            raise ValueError(f"axes={axes!r}; give an integer, or two sequences of axes")
     of_a, of_b = ([counted_axis(i, len(shape)) for i in item] for shape, item in zip((a, b), pair, strict=True))
     if len(set(of_a)) < len(of_a) or len(set(of_b)) < len(of_b):
         raise ValueError(f"axes={axes}; give each axis of an array once")

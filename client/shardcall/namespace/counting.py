@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import functools
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, converted, namespace_of, part_of, type_of, value_of
+from shardcall.namespace.integers import integer
 from shardcall.namespace.statistics import can_be_nan
 from shardcall_core.types.arrays import NDArray
 
@@ -106,7 +106,7 @@ def bincount(xp: NamespaceBase, x: OperandLike, /, weights: OperandLike | None =
     Raises:
         ValueError: for negative integers, and arrays of other shapes.
     """
-    minlength = operator.index(minlength)
+    minlength = integer("minlength", minlength)
     if minlength < 0:
         raise ValueError(f"minlength={minlength}; give 0 or more")
     length = minlength
@@ -201,7 +201,7 @@ def histogram(
     is_open = range is None and isinstance(bins, int | np.integer) and 0 not in type_of(a).shape
     edges: Any
     if is_open and xp.traced(a) is not None:
-        edges = _traced_edges(xp, a, operator.index(bins))
+        edges = _traced_edges(xp, a, integer("bins", bins))
     else:
         edges = histogram_bin_edges(xp, a, bins, range)
     if weights is not None and type_of(weights).shape != type_of(a).shape:

@@ -18,6 +18,7 @@ from shardcall._src.device_arrays.operands import OperandLike, as_operand
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.base import NamespaceBase, copied, type_of, value_of
 from shardcall.namespace.destinations import Destination, LikeOptions, Shape, check_device, created, creating
+from shardcall.namespace.integers import integer
 from shardcall.namespace.ranges import arange
 from shardcall_core.types.element_types import parse_dtype
 
@@ -135,8 +136,8 @@ def eye(
         dtype: the element type.
         to: see `Destination`.
     """
-    shape = operator.index(N), operator.index(N if M is None else M)
-    diagonal = np.int64(max(min(operator.index(k), shape[1]), -shape[0]))
+    shape = integer("N", N), integer("M", N if M is None else M)
+    diagonal = np.int64(max(min(integer("k", k), shape[1]), -shape[0]))
     return created(xp, "eye", diagonal, to=to, shape=shape, dtype=parse_dtype(_or_default(dtype)).name)
 
 
@@ -224,7 +225,7 @@ def from_dlpack(xp: NamespaceBase, x: Any, /, *, copy: bool | None = None, **to:
 
 def meshgrid(
     xp: NamespaceBase, *xi: OperandLike, copy: bool = True, sparse: bool = False, indexing: str = "xy"
-) -> list[Any]:
+) -> tuple[Any, ...]:
     """Returns the coordinates of the points of a grid, as ``numpy.meshgrid``.
 
     Args:
@@ -249,7 +250,7 @@ def meshgrid(
     for axis, coordinates in zip(axes, xi, strict=True):
         column = xp.reshape(coordinates, [-1 if i == axis else 1 for i in range(len(xi))])
         grids.append(copied(column if sparse else xp.broadcast_to(column, sizes)))
-    return grids
+    return tuple(grids)
 
 
 def fromfunction(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from shardcall.namespace.base import (
     part_of,
     type_of,
 )
+from shardcall.namespace.integers import integer
 from shardcall_core.types.arrays import NDArray
 
 
@@ -115,7 +115,7 @@ def unpackbits(
     result = xp.reshape(xp.astype(bits, np.uint8), (*shape[:along], size, *shape[along + 1 :]))
     if count is None:
         return result
-    length = operator.index(count)
+    length = integer("count", count)
     if length < -size:
         raise ValueError(f"count={length}, and there are {size} bits; give {-size} or more")
     length = size + length if length < 0 else length

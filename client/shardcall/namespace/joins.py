@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, SupportsIndex
 
@@ -13,7 +12,17 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods import KernelMethods
-from shardcall.namespace.base import NamespaceBase, converted, is_number, namespace_of, part_of, type_of, weak_type
+from shardcall.namespace.base import (
+    NamespaceBase,
+    converted,
+    counted_axis,
+    is_number,
+    namespace_of,
+    part_of,
+    type_of,
+    weak_type,
+)
+from shardcall.namespace.integers import integer
 from shardcall_core.types.element_types import parse_dtype
 
 
@@ -119,7 +128,9 @@ def array_split(_: NamespaceBase, ary: OperandLike, indices_or_sections: Any, ax
         indices_or_sections: the number of parts, or the indices at which they begin.
         axis: the axis.
     """
-    size, ndim = type_of(ary).shape[axis], type_of(ary).ndim
+    ndim = type_of(ary).ndim
+    axis = counted_axis(axis, ndim)
+    size = type_of(ary).shape[axis]
     bounds = _bounds(size, indices_or_sections)
     key = [slice(None)] * ndim
     parts = []
@@ -135,8 +146,8 @@ def split(xp: NamespaceBase, ary: OperandLike, indices_or_sections: Any, axis: i
     Raises:
         ValueError: for a number of parts that does not divide the axis.
     """
-    size = type_of(ary).shape[axis]
-    if not np.ndim(indices_or_sections) and size % int(indices_or_sections):
+    size = type_of(ary).shape[counted_axis(axis, type_of(ary).ndim)]
+    if not np.ndim(indices_or_sections) and size % _count_of_parts(indices_or_sections):
         raise ValueError(f"{indices_or_sections} parts of one size do not make {size} elements; use array_split")
     return array_split(xp, ary, indices_or_sections, axis)
 
@@ -177,7 +188,7 @@ def rot90(xp: NamespaceBase, m: OperandLike, k: int = 1, axes: Sequence[int] = (
     if first == second or any(not -ndim <= axis < ndim for axis in axes):
         raise ValueError(f"axes={tuple(axes)} and m has {ndim} axes; name two of them")
     exchanged = [second if i == first else first if i == second else i for i in range(ndim)]
-    match k % 4:
+    match integer("k", k, int) % 4:
         case 0:
             return part_of(m, slice(None))
         case 1:
@@ -216,12 +227,17 @@ def _in_type(
 def _bounds(size: int, indices_or_sections: Any) -> list[int]:
     """Returns the indices at which parts begin, and the end of the last."""
     if isinstance(indices_or_sections, Iterable):
-        return [0, *map(operator.index, indices_or_sections), size]
-    count = int(indices_or_sections)
-    if count <= 0:
-        raise ValueError(f"{count} parts; give 1 or more")
+        return [0, *(integer("indices_or_sections", index) for index in indices_or_sections), size]
+    count = _count_of_parts(indices_or_sections)
     size_of_section, larger = divmod(size, count)
     return [i * size_of_section + min(i, larger) for i in range(count + 1)]
+
+
+def _count_of_parts(sections: Any) -> int:
+    count = integer("indices_or_sections", sections, int)
+    if count <= 0:
+        raise ValueError(f"{count} parts; give 1 or more")
+    return count
 
 
 def _ndim(x: OperandLike, min_ndim: int, name: str) -> int:

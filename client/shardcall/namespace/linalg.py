@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import operator
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import converted, part_of, type_of
+from shardcall.namespace.integers import integer
 from shardcall_core.types.tracebacks import shortened
 
 _NO_VALUE: Any = inspect.signature(np.linalg.pinv).parameters["rtol"].default
@@ -212,6 +212,8 @@ class LinalgNamespace:
             rcond = 1e-15 if rtol is _NO_VALUE else resolution if rtol is None else rtol
         if not shape[-1] or not shape[-2]:
             return xp.broadcast_to(np.zeros((), type_of(u).dtype), (*shape[:-2], shape[-1], shape[-2]))
+        if type_of(rcond).ndim > len(shape) - 2:
+            raise ValueError(f"rcond is of shape {type_of(rcond).shape} and a of {shape}; give one for each matrix")
         cutoff = xp.multiply(xp.max(s, -1, keepdims=True), _with_axis(rcond))
         is_large = xp.greater(s, cutoff)
         inverses = xp.where(is_large, xp.divide(1, xp.where(is_large, s, 1)), 0)
@@ -314,7 +316,7 @@ class LinalgNamespace:
     def matrix_power(self, a: OperandLike, n: int) -> Any:
         """Returns the powers of matrices, as ``numpy.linalg.matrix_power``; of negative ones by inverses."""
         xp, shape = self._xp, type_of(_square(a)).shape
-        n = operator.index(n)
+        n = integer("n", n)
         if n == 0:
             return xp.broadcast_to(np.eye(shape[-1], dtype=type_of(a).dtype), shape)
         base, power = (self.inv(a), -n) if n < 0 else (a, n)
@@ -429,7 +431,7 @@ class LinalgNamespace:
             ValueError: for no first axes.
             numpy.linalg.LinAlgError: for other axes.
         """
-        shape, first = type_of(a).shape, operator.index(ind)
+        shape, first = type_of(a).shape, integer("ind", ind)
         if not shape:
             raise TypeError("a is of shape (); give an array with axes")
         if first <= 0:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import array_of, converted, namespace_of, part_of, type_of
+from shardcall.namespace.integers import integer
 from shardcall_core.element_types import DType
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.element_types import parse_dtype
@@ -104,9 +104,9 @@ class NdimageNamespace:
             _of_axes("origin", origin, along),
             strict=True,
         ):
-            if length > 1:
-                sums = self._along(x, axis, np.ones(length), edge, cval, shift)
-                x = _narrowed(xp, xp.divide(sums, length), dtype)
+            if (count := integer("size", length)) > 1:
+                sums = self._along(x, axis, np.ones(count), edge, cval, shift)
+                x = _narrowed(xp, xp.divide(sums, count), dtype)
         return converted(xp, xp.copy(x) if x is input else x, dtype)
 
     def gaussian_filter(
@@ -142,7 +142,7 @@ class NdimageNamespace:
             strict=True,
         ):
             if deviation > 1e-15:
-                width = int(truncate * float(deviation) + 0.5) if reach is None else operator.index(reach)
+                width = int(truncate * float(deviation) + 0.5) if reach is None else integer("radius", reach)
                 weights = _gaussian(float(deviation), degree, width)[::-1]
                 x = _narrowed(xp, self._along(x, axis, weights, edge, cval, 0), dtype)
         return converted(xp, xp.copy(x) if x is input else x, dtype)
@@ -167,7 +167,9 @@ class NdimageNamespace:
         if is_convolution:
             w = namespace_of(xp, w).flip(w)
             shifts = [-shift - (1 - size % 2) for shift, size in zip(shifts, sizes, strict=True)]
-        dtype = _result_type(x, output, w, cval)
+        if np.iscomplexobj(cval) and type_of(x).dtype.kind != "c":
+            raise ValueError(f"cval={cval} is complex and input is of {type_of(x).dtype.name}; give a real number")
+        dtype = _result_type(x, output, w)
         wide = np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
         widths = [_widths(*item) for item in zip(sizes, shifts, strict=True)]
         if 0 in type_of(x).shape or not along:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods import KernelMethods
+from shardcall.methods.conversions import pairs_of
 from shardcall.namespace.base import NamespaceBase, converted, part_of, type_of, value_of
 from shardcall.namespace.quantiles import median
 from shardcall_core.element_types import DType
@@ -204,10 +205,7 @@ def _widths(widths: Any, ndim: int, name: str = "pad_width") -> list[tuple[int, 
         ValueError: for negative numbers, and another number of pairs.
     """
     if isinstance(widths, dict):
-        pairs: list[Any] = [(0, 0)] * ndim
-        for axis, rows in widths.items():
-            pairs[axis] = rows if isinstance(rows, Sequence) else (rows, rows)
-        widths = pairs
+        widths = pairs_of(widths, ndim)
     numbers = np.asarray(value_of(widths))
     if numbers.dtype.kind != "i" and (name == "pad_width" or numbers.dtype.kind not in "uf"):
         raise TypeError(f"{name} is of {numbers.dtype.name}; give integers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
 from typing import Any
 
@@ -13,6 +12,7 @@ from shardcall.namespace.base import NamespaceBase, array_of, converted, namespa
 from shardcall.namespace.contractions import dot, outer
 from shardcall.namespace.control_flow import fori_loop, scan
 from shardcall.namespace.creation import ones_like, zeros_like
+from shardcall.namespace.integers import integer
 from shardcall.namespace.joins import atleast_1d, hstack
 from shardcall.namespace.selection import diag
 
@@ -34,7 +34,7 @@ def vander(xp: NamespaceBase, x: OperandLike, N: int | None = None, increasing: 
     if type_of(x).ndim != 1:
         raise ValueError(f"x has {type_of(x).ndim} axes; give an array of one axis")
     (size,) = type_of(x).shape
-    count = size if N is None else operator.index(N)
+    count = size if N is None else integer("N", N)
     if count < 0:
         raise ValueError(f"N={count}; give 0 or more")
     column = xp.reshape(converted(xp, x, np.promote_types(type_of(x).dtype, np.int64)), (-1, 1))
@@ -169,7 +169,7 @@ def polyder(xp: NamespaceBase, p: OperandLike, m: int = 1) -> Any:
     Raises:
         ValueError: for a negative number of derivatives.
     """
-    m, p = int(m), array_of(p)
+    m, p = integer("m", m, int), array_of(p)
     if m < 0:
         raise ValueError(f"m={m}; give 0 or more derivatives")
     for _ in range(m):
@@ -191,7 +191,7 @@ def polyint(xp: NamespaceBase, p: OperandLike, m: int = 1, k: OperandLike | None
     Raises:
         ValueError: for a negative number of integrals, and fewer constants.
     """
-    m, p = int(m), array_of(p)
+    m, p = integer("m", m, int), array_of(p)
     if m < 0:
         raise ValueError(f"m={m}; give 0 or more integrals")
     constants: Any = np.zeros(m) if k is None else _vector(xp, k)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from typing import Any, SupportsIndex, Unpack
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.base import NamespaceBase, counted_axis, value_of, weak_type
 from shardcall.namespace.destinations import Destination, created, creating
+from shardcall.namespace.integers import integer
 from shardcall.namespace.shapes import moveaxis
 from shardcall_core.types.element_types import parse_dtype
 
@@ -75,7 +75,7 @@ def linspace(
         axis: the axis of the result along which they are, if start or stop is an array.
         to: see `Destination`.
     """
-    count = operator.index(num)
+    count = integer("num", num)
     if count < 0:
         raise ValueError(f"num={count}; give 0 or more")
     computed_type = np.result_type(weak_type(start), weak_type(stop), 1.0)
@@ -174,7 +174,7 @@ def geomspace(
     Raises:
         ValueError: for a start or stop of 0.
     """
-    count, first, last = operator.index(num), _values(start), _values(stop)
+    count, first, last = integer("num", num), _values(start), _values(stop)
     if np.any(first == 0) or np.any(last == 0):
         raise ValueError("start or stop is 0, which has no ratio to another number; give other ones")
     computed_type = np.result_type(first, last, float(count), np.zeros((), dtype))

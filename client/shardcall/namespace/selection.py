@@ -28,6 +28,7 @@ from shardcall.namespace.base import (
 from shardcall.namespace.creation import zeros
 from shardcall.namespace.index_keys import as_values, without_leading
 from shardcall.namespace.indexing import getitem
+from shardcall.namespace.integers import integer
 from shardcall.namespace.positions import MAX_COUNT
 
 
@@ -135,7 +136,7 @@ def _put_along_axis(xp: NamespaceBase, array: Any, indices: OperandLike, values:
 def lexsort(xp: NamespaceBase, keys: Any, axis: SupportsIndex = -1) -> Any:
     """Returns the indices that sort by several keys, of which the last counts most, as ``numpy.lexsort``."""
     if isinstance(keys, list | tuple) and len({type_of(key).dtype for key in keys}) > 1:
-        return _sorted_by_keys(xp, keys, operator.index(axis))
+        return _sorted_by_keys(xp, keys, integer("axis", axis))
     x = xp.stack(keys) if isinstance(keys, list | tuple) else array_of(keys)
     if (ndim := type_of(x).ndim) == 1:  # keys of no axes
         counted_axis(axis, 1)

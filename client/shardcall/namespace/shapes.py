@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
@@ -14,6 +13,7 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.device_arrays.views import is_contiguous
 from shardcall.namespace.base import NamespaceBase, copied, counted_axis, type_of
+from shardcall.namespace.integers import integer
 from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 
@@ -56,7 +56,7 @@ def rollaxis(xp: NamespaceBase, a: OperandLike, axis: SupportsIndex, start: Supp
     Raises:
         numpy.exceptions.AxisError: for axes that there are not.
     """
-    ndim, position = type_of(a).ndim, operator.index(start)
+    ndim, position = type_of(a).ndim, integer("start", start)
     moved = counted_axis(axis, ndim)
     if not -ndim <= position <= ndim:
         raise np.exceptions.AxisError(f"start={position}, and a has {ndim} axes; give {-ndim} to {ndim}")

@@ -25,6 +25,7 @@ from shardcall.namespace.base import (
     with_axis,
 )
 from shardcall.namespace.destinations import check_device
+from shardcall.namespace.integers import check_numbers
 from shardcall.namespace.writing import check_mode, within
 from shardcall_core.element_types import is_inexact
 from shardcall_core.types.element_types import parse_dtype
@@ -245,6 +246,7 @@ def repeat(xp: NamespaceBase, x: OperandLike, repeats: Any, /, axis: int | None 
     """
     here = value_of(repeats)
     counts = np.asarray(here)
+    check_numbers("repeats", counts)
     is_typed = isinstance(here, np.ndarray | np.generic)
     if is_typed and not np.can_cast(counts.dtype, np.int64, "safe"):
         raise TypeError(f"repeats is of {counts.dtype.name}; give integers")
@@ -295,6 +297,7 @@ def take(
     """
     check_mode(mode)
     here = array_of(np.int64(int(indices)) if isinstance(indices, float | complex) else indices)  # type: ignore[call-overload]
+    check_numbers("indices", here)
     if here.dtype.kind == "b" or not isinstance(indices, ArrayProperties | np.ndarray | np.generic):
         here = converted(xp, here, np.dtype(np.int64))  # an empty list, too, as NumPy does
     x = with_axis(xp, x, axis)

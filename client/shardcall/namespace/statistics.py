@@ -11,7 +11,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.namespace.base import NamespaceBase, converted, copied, is_number, namespace_of, type_of
+from shardcall.namespace.base import NamespaceBase, converted, copied, namespace_of, type_of, weak_type
 from shardcall.namespace.standard import degrees_taken
 from shardcall_core.element_types import is_float, is_inexact
 from shardcall_core.functions.type_rules import loop
@@ -165,7 +165,9 @@ def average(
         axis = normalize_axis_tuple(axis, type_of(a).ndim, "axis")
     if weights is None:
         mean = xp.mean(a, axis, keepdims=keepdims)
-        count = math.prod(type_of(a).shape) // max(math.prod(type_of(mean).shape), 1)
+        if not (results := math.prod(type_of(mean).shape)):
+            raise ZeroDivisionError(f"a is of shape {type_of(a).shape}, which has no mean along {axis}; give elements")
+        count = math.prod(type_of(a).shape) // results
         return (mean, _constant(xp, mean, count)) if returned else mean
     factors = matching_weights(xp, a, axis, weights)
     types = type_of(a).dtype, type_of(factors).dtype
@@ -243,7 +245,7 @@ def logsumexp(
     """
     x = _inexact(xp, x)
     if b is not None:
-        x = converted(xp, x, np.result_type(type_of(x).dtype, b if is_number(b) else type_of(b).dtype))
+        x = converted(xp, x, np.result_type(type_of(x).dtype, weak_type(b)))
         x = xp.where(namespace_of(xp, b).equal(b, 0), -math.inf, x)
     highest = xp.max(x, axis, keepdims=True, initial=-math.inf)
     highest = xp.where(xp.isfinite(highest), highest, 0)

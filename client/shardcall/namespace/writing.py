@@ -13,6 +13,7 @@ from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.namespace.base import NamespaceBase, array_of, converted, is_number, namespace_of, type_of, weak_type
 from shardcall.namespace.index_keys import as_values, check_broadcast, without_leading
 from shardcall.namespace.indexing import setitem
+from shardcall.namespace.integers import check_numbers
 from shardcall_core.element_types import DType
 
 MODES = ("raise", "wrap", "clip")
@@ -220,6 +221,7 @@ def _indices(xp: NamespaceBase, indices: OperandLike) -> Any:
         TypeError: for an array that holds no integers.
     """
     array = array_of(indices)
+    check_numbers("ind", array)
     if (isinstance(indices, np.ndarray) or array is indices) and not np.can_cast(array.dtype, np.int64, "safe"):
         raise TypeError(f"ind is of {array.dtype.name}; give integers")
     return namespace_of(xp, array).reshape(converted(xp, array, np.dtype(np.int64)), -1)

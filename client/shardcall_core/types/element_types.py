@@ -73,7 +73,10 @@ def parse_dtype(value: npt.DTypeLike) -> DType:
     try:
         dtype = np.dtype(value)
     except (TypeError, ValueError):
-        raise refusal(repr(value), "dtype") from None
+        allowed = ", ".join(NAMES)
+        raise OperandTypeError(
+            f"dtype is {value!r}, which names no element type; give one of: {allowed}", field="dtype"
+        ) from None
     return DTYPES[to_element_type(dtype, "dtype")]
 
 

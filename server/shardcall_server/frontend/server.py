@@ -342,7 +342,7 @@ class FrontEnd:
         self._token_watch.add(streams.check)
         recent = RecentPrincipals(gate.is_principal)
         for table in (self._regions, models):
-            self._token_watch.add(partial(table.retain, recent))
+            self._token_watch.add(partial(table.retain, recent.has))
         model_runner = ModelRunner(
             self._supervisor,
             runner,

@@ -19,7 +19,7 @@ from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_u
 from shardcall._src.device_arrays.row_blocks import RowBlocks
 from shardcall._src.device_arrays.ufunc_methods import is_remote
 from shardcall_core.types.arrays import NDArray
-from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.errors import OperandTypeError, ShardcallError
 from shardcall_core.types.tracebacks import shortened
 
 DEVICE = "mesh"
@@ -254,6 +254,7 @@ class ArrayProtocols(ArrayOperators):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         operands = inputs if method != "at" else (inputs[0], *inputs[2:])  # without the index
         if not all(map(can_be_operand, operands)) or any(map(_has_functions, kwargs.get("out", ()))):
+            _check_classes(ufunc, operands)
             return NotImplemented
         return apply_ufunc(self._functions, ufunc, method, inputs, kwargs)
 
@@ -271,6 +272,21 @@ class ArrayProtocols(ArrayOperators):
 
 for _name, _function in AUGMENTED.items():
     setattr(ArrayProtocols, f"__{_name}__", _augmented(_function))
+
+
+def _check_classes(ufunc: np.ufunc, operands: Sequence[Any]) -> None:
+    """Checks that operands are arrays or numbers, or of classes that have ufuncs of their own.
+
+    Raises:
+        OperandTypeError: if one is neither, of which NumPy's error would print the values of arrays.
+    """
+    for number, operand in enumerate(operands, 1):
+        if not can_be_operand(operand) and not hasattr(type(operand), "__array_ufunc__"):
+            raise OperandTypeError(
+                f"operand {number} of numpy.{ufunc.__name__} is of the type {type(operand).__name__}; give an array or "
+                "a number",
+                field=f"x{number}",
+            )
 
 
 def _has_functions(target: object) -> bool:

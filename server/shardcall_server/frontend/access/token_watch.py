@@ -30,7 +30,8 @@ class RecentPrincipals:
         self._clock = clock
         self._absent_since: dict[str, float] = {}
 
-    def __contains__(self, name: str) -> bool:
+    def has(self, name: str) -> bool:
+        """Returns whether a principal is in the files, or was in the last seconds."""
         if self._is_principal(name):
             self._absent_since.pop(name, None)
             return True

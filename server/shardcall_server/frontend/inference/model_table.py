@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -142,12 +142,12 @@ class ModelTable:
         visible = [model for model in models if self._is_visible(model, principal)]
         return sorted(visible, key=lambda model: model.name_for(principal))
 
-    def retain(self, principals: Container[str]) -> None:
-        """Removes the models of all but these principals."""
+    def retain(self, is_principal: Callable[[str], bool]) -> None:
+        """Removes the models of those that are no principals."""
         with self._lock:
             owners = list(self._models)
         for owner, name in owners:
-            if owner not in principals:
+            if not is_principal(owner):
                 self.remove(name, owner)
 
     def _is_visible(self, model: Model, principal: str) -> bool:

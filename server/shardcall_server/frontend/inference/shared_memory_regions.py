@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -142,12 +142,12 @@ class SharedMemoryRegions:
             for key in [key for key in self._regions if key[0] == owner and (not name or key[1] == name)]:
                 os.close(self._regions.pop(key).file)
 
-    def retain(self, principals: Container[str]) -> None:
-        """Closes the regions of all but these principals."""
+    def retain(self, is_principal: Callable[[str], bool]) -> None:
+        """Closes the regions of those that are no principals."""
         with self._lock:
             owners = {owner for owner, _ in self._regions}
         for owner in owners:
-            if owner not in principals:
+            if not is_principal(owner):
                 self.unregister(owner, "")
 
     def of_owner(self, owner: str, name: str) -> list[RegisteredRegion]:
