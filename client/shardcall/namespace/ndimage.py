@@ -54,7 +54,8 @@ class NdimageNamespace:
 
         Args:
             input: [...] the array.
-            weights: the weights, of an axis for each of ``axes``.
+            weights: the weights, of an axis for each of ``axes``. Those of this process that are 0, or at most 2.2e-16,
+                are left out, so that infinities below them do not count.
             output: the element type of the result; None for that of the array, complex if anything is.
             mode: the extension beyond the edges: ``"reflect"``, ``"mirror"``, ``"nearest"``, ``"wrap"`` or
                 ``"constant"``.
