@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall.v1 import array_pb2
+from shardcall_core.call_error import shorten
 from shardcall_core.element_types import NAMED, DType
 from shardcall_core.types.errors import OperandTypeError, ProtocolError
 
@@ -68,15 +69,13 @@ def parse_dtype(value: npt.DTypeLike) -> DType:
     """
     if isinstance(value, str) and value in _BY_NAME:
         return DTYPES[_BY_NAME[value]]
-    if value is None:  # NumPy takes it for float64
-        raise refusal("None", "dtype")
     try:
-        dtype = np.dtype(value)
+        dtype = None if value is None else np.dtype(value)  # NumPy takes None for float64
     except (TypeError, ValueError):
-        allowed = ", ".join(NAMES)
-        raise OperandTypeError(
-            f"dtype is {value!r}, which names no element type; give one of: {allowed}", field="dtype"
-        ) from None
+        dtype = None
+    if dtype is None:
+        shown, allowed = shorten(repr(value)), ", ".join(NAMES)
+        raise OperandTypeError(f"dtype is {shown}, which names no element type; give one of: {allowed}", field="dtype")
     return DTYPES[to_element_type(dtype, "dtype")]
 
 
