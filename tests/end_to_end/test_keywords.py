@@ -78,6 +78,8 @@ CASES = {
     "trapezoid along the first axis": (lambda x: np.trapezoid(x, x, axis=0), X),
     "searchsorted, complex": (lambda x: np.searchsorted(np.sort(x[:, 0]), x), ROUND),
     "searchsorted, complex, right": (lambda x: np.searchsorted(np.sort(x[:, 0]), x.real, "right"), ROUND),
+    "rot90 by half a quarter": (lambda x: np.rot90(x, 1.5), X),
+    "histogram of edges with a range": (lambda x: np.histogram(x, [0.0, 1, 2], (1, "a")), X),
     "pinv by rcond": (lambda x: np.linalg.pinv(x @ x.T, 1e-6), X),
     "pinv by rtol": (lambda x: np.linalg.pinv(x @ x.T, rtol=1e-8), X),
     "pinv by the type": (lambda x: np.linalg.pinv(x, rtol=None), X),
@@ -157,6 +159,29 @@ NAMED = {
     "a text of quarters": (TypeError, "k is 'a'; give an integer", lambda x: np.rot90(x, "a")),
     "no function": (TypeError, "func1d is of NoneType; give a function", lambda x: np.apply_along_axis(None, 0, x)),
     "no type": (TypeError, "dtype is 'nope', which names no element type", lambda x: np.sum(x, dtype="nope")),
+    "no elements to test for": (TypeError, "test_elements has element type object", lambda x: np.isin(x, None)),
+    "a text of edges": (TypeError, "bins has element type <U1", lambda x: np.digitize(x, "a")),
+    "a text of numbers": (TypeError, "v has element type <U1", lambda x: np.searchsorted(x[0], "a")),
+    "a text of a stop": (TypeError, "stop has element type <U1", lambda x: np.linspace(x, "a")),
+    "a text of a start": (TypeError, "start has element type <U1", lambda x: np.geomspace("a", x)),
+    "a text of a base": (TypeError, "base has element type <U1", lambda x: np.logspace(x, 2, base="a")),
+    "no percentage": (TypeError, "q is of object; give real", lambda x: np.percentile(x, None)),
+    "a text of an axis": (TypeError, "source is 'a'; give an integer", lambda x: np.moveaxis(x, "a", 0)),
+    "no position of an axis": (TypeError, "destination is None", lambda x: np.moveaxis(x, 0, None)),
+    "no axis to exchange": (TypeError, "axis2 is None; give an integer", lambda x: np.swapaxes(x, 0, None)),
+    "no axes": (TypeError, "axes=None; give an integer, or two", lambda x: np.tensordot(x, x, axes=None)),
+    "a text of an edge": (TypeError, r"range is \[1, 'a'\]; give two real", lambda x: np.histogram(x, range=(1, "a"))),
+    "one edge of two": (TypeError, "range is 1; give two real numbers", lambda x: np.histogram(x, range=1)),
+    "edges of the first axis": (
+        TypeError,
+        r"range is \[0, None\]; give two",
+        lambda x: np.histogram2d(x[0], x[0], range=[(0, None), (0, 1)]),
+    ),
+    "a real deviation of complex numbers": (
+        TypeError,
+        "loses the imaginary part",
+        lambda x: np.var(x * 1j, dtype="f4"),
+    ),
     "no mean": (ZeroDivisionError, r"no mean along \(1,\)", lambda x: np.average(x[:0], axis=1)),
     "a share of each matrix": (ValueError, r"rcond is of shape \(1,\)", lambda x: np.linalg.pinv(x, rcond=[0.5])),
 }
@@ -167,6 +192,40 @@ def test_errors_name_the_argument(put, name):
     error, message, call = NAMED[name]
     with pytest.raises(error, match=message):
         call(put(X))
+
+
+class Answering:
+    """An object with ufuncs of its own."""
+
+    def __array_ufunc__(self, *_, **__):
+        return "answered"
+
+
+def test_objects_with_ufuncs_answer_beside_others(put):
+    x, answering = put(X), Answering()
+    assert np.add(x, answering) == np.add(x, "a", out=answering) == np.add(x, 1, out=answering) == "answered"
+
+
+TAKING = {
+    "take": lambda x, out: np.take(x, [0, 2], out=out),
+    "take clipped": lambda x, out: np.take(x, [0, 2], out=out, mode="clip"),
+    "compress": lambda x, out: np.compress([True, False, True], x, out=out),
+    "choose": lambda x, out: np.choose([0, 1], [x[:2], x[1:]], out=out),
+}
+
+
+@pytest.mark.parametrize("name", TAKING)
+@pytest.mark.parametrize(("of_x", "of_out"), [("i8", "f8"), ("i8", "i4"), ("f8", "i8"), ("f8", "f4")])
+def test_targets_of_elements_are_of_numpys_types(put, name, of_x, of_out):
+    x, here, target = np.array([1, 2, 3], of_x), np.zeros(2, of_out), put(np.zeros(2, of_out))
+    try:
+        expected = TAKING[name](x, here)
+    except TypeError:
+        with pytest.raises(TypeError, match=f"out is of {target.dtype} and the result of"):
+            TAKING[name](put(x), target)
+    else:
+        assert TAKING[name](put(x), target) is target
+        np.testing.assert_array_equal(target.get(), expected)
 
 
 def test_grids_are_tuples(put):

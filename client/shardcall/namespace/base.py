@@ -143,10 +143,14 @@ def value_of(a: Any) -> Any:
     return a if array is None else array.to_numpy() if array.ndim else array.get()
 
 
-def type_of(a: OperandLike) -> Array:
-    """Returns the shape and element type of an array on the mesh, an array of this process or a number."""
+def type_of(a: OperandLike, field: str = "operand") -> Array:
+    """Returns the shape and element type of an array on the mesh, an array of this process or a number.
+
+    Raises:
+        OperandTypeError: for other elements; it names the argument ``field``.
+    """
     array = array_of(a)
-    return array.type if isinstance(array, ArrayProperties) else arrays.type_of(array)
+    return array.type if isinstance(array, ArrayProperties) else arrays.type_of(array, field)
 
 
 def is_number(a: object) -> bool:
@@ -154,10 +158,14 @@ def is_number(a: object) -> bool:
     return type(a) in (bool, int, float, complex) or hasattr(a, "python_type")
 
 
-def weak_type(a: OperandLike) -> Any:
-    """Returns an operand's argument of ``numpy.result_type``: its element type; for a Python number, one like it."""
+def weak_type(a: OperandLike, field: str = "operand") -> Any:
+    """Returns an operand's argument of ``numpy.result_type``: its element type; for a Python number, one like it.
+
+    Raises:
+        OperandTypeError: as `type_of`.
+    """
     number = getattr(a, "python_type", type(a))  # that of a traced function has the attribute
-    return number(1) if number in (int, float, complex) else type_of(a).dtype
+    return number(1) if number in (int, float, complex) else type_of(a, field).dtype
 
 
 def counted_axis(axis: SupportsIndex, ndim: int) -> int:

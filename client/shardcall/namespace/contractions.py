@@ -16,6 +16,7 @@ from shardcall.namespace.integers import integer
 from shardcall.namespace.shapes import moveaxis, ravel
 from shardcall_core.functions.subscripts import from_labels
 from shardcall_core.types.element_types import parse_dtype
+from shardcall_core.types.errors import ParameterTypeError
 
 Axes = SupportsIndex | Sequence[SupportsIndex]
 
@@ -222,10 +223,10 @@ def _contracted(a: tuple[int, ...], b: tuple[int, ...], axes: Any) -> tuple[list
             )
         pair: Sequence[Sequence[SupportsIndex]] = (range(len(a) - count, len(a)), range(count))
     else:
-        items = axes if np.iterable(axes) else ()
+        items = axes if np.iterable(axes) and not isinstance(axes, str) else ()
         pair = tuple((item,) if isinstance(item, SupportsIndex) else tuple(item) for item in items)
         if len(pair) != len((a, b)):
-            raise ValueError(f"axes={axes!r}; give an integer, or two sequences of axes")
+            raise ParameterTypeError(f"axes={axes!r}; give an integer, or two sequences of axes", field="axes")
     of_a, of_b = ([counted_axis(i, len(shape)) for i in item] for shape, item in zip((a, b), pair, strict=True))
     if len(set(of_a)) < len(of_a) or len(set(of_b)) < len(of_b):
         raise ValueError(f"axes={axes}; give each axis of an array once")

@@ -15,6 +15,7 @@ from shardcall.namespace.base import NamespaceBase, converted, namespace_of, par
 from shardcall.namespace.integers import integer
 from shardcall.namespace.statistics import can_be_nan
 from shardcall_core.types.arrays import NDArray
+from shardcall_core.types.errors import ParameterTypeError
 
 
 def searchsorted(  # with NumPy's fourth argument
@@ -47,7 +48,7 @@ def searchsorted(  # with NumPy's fourth argument
                 f"sorter is {sorter_type} and a of shape {type_of(a).shape}; give an index for each element"
             )
         a = xp.take(a, sorter)
-    if "c" in (type_of(a).dtype.kind, type_of(v).dtype.kind) and type_of(a).ndim == 1:
+    if "c" in (type_of(a, "a").dtype.kind, type_of(v, "v").dtype.kind) and type_of(a).ndim == 1:
         return _complex_positions(xp, a, v, side)
     return xp.call("searchsorted", a, v, side=side, **options)
 
@@ -81,7 +82,7 @@ def digitize(xp: NamespaceBase, x: OperandLike, bins: OperandLike, right: bool =
         TypeError: for complex numbers.
     """
     for name, operand in (("x", x), ("bins", bins)):
-        if type_of(operand).dtype.kind == "c":
+        if type_of(operand, name).dtype.kind == "c":
             raise TypeError(f"{name} is of complex numbers; give real numbers")
     if type_of(bins).ndim != 1:
         raise ValueError(f"bins is of shape {type_of(bins).shape}; give an array of one axis")
@@ -141,7 +142,24 @@ def histogram_bin_edges(
     dtype = type_of(a).dtype
     if np.ndim(bins):
         return np.histogram_bin_edges(np.empty(0, dtype), bins)
-    return np.histogram_bin_edges(_extremes(xp, a, range), bins, range)
+    ends = _ends(range)
+    return np.histogram_bin_edges(_extremes(xp, a, ends), bins, ends)
+
+
+def _ends(range: Any) -> Any:  # noqa: A002
+    """Returns the ends of the bins, as numbers of this process; None without a range.
+
+    Raises:
+        ParameterTypeError: for what is no pair of real numbers.
+    """
+    if range is None:
+        return None
+    ends = [value_of(end) for end in range] if np.iterable(range) else []
+    if len(ends) != 2 or any(np.ndim(end) or np.asarray(end).dtype.kind in "cSUmMV" or end is None for end in ends):
+        raise ParameterTypeError(
+            f"range is {ends or range!r}; give two real numbers, the first and the last edge", field="range"
+        )
+    return tuple(ends)
 
 
 def _extremes(xp: NamespaceBase, a: OperandLike, range: Any) -> NDArray:  # noqa: A002
@@ -177,6 +195,7 @@ def _edges_of_axes(xp: NamespaceBase, axes: Sequence[Any], bins: Sequence[Any], 
         if np.ndim(number) or not isinstance(number, int | np.integer):
             edges.append(histogram_bin_edges(xp, at, number, ends))
         else:
+            ends = _ends(ends)  # noqa: PLW2901  # checked where they are used, as in NumPy
             sample = _extremes(xp, at, ends).astype(dtype)
             edges.append(np.histogramdd([sample], [int(number)], None if ends is None else [ends])[1][0])
     return edges

@@ -6,6 +6,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from shardcall_core.types.errors import ParameterTypeError
 
 
@@ -25,6 +27,15 @@ def integer(name: str, value: Any, convert: Callable[[Any], int] = operator.inde
     except (TypeError, ValueError):
         shown = repr(value) if isinstance(value, str | float | complex | None) else f"of {type(value).__name__}"
         raise ParameterTypeError(f"{name} is {shown}; give an integer", field=name) from None
+
+
+def integers(name: str, value: Any) -> tuple[int, ...]:
+    """Returns an argument that is an integer or several, as integers of Python.
+
+    Raises:
+        ParameterTypeError: as `integer`.
+    """
+    return tuple(integer(name, item) for item in (value if np.iterable(value) else (value,)))
 
 
 def check_numbers(name: str, array: Any) -> None:

@@ -188,7 +188,7 @@ def rot90(xp: NamespaceBase, m: OperandLike, k: int = 1, axes: Sequence[int] = (
     if first == second or any(not -ndim <= axis < ndim for axis in axes):
         raise ValueError(f"axes={tuple(axes)} and m has {ndim} axes; name two of them")
     exchanged = [second if i == first else first if i == second else i for i in range(ndim)]
-    match integer("k", k, int) % 4:
+    match integer("k", k, lambda quarters: quarters % 4):
         case 0:
             return part_of(m, slice(None))
         case 1:

@@ -306,25 +306,25 @@ def _without_leading_zeros(xp: NamespaceBase, p: OperandLike) -> Any:
 def _long_division(xp: NamespaceBase, u: Any, v: Any) -> tuple[Any, Any]:
     """Returns the quotient of two polynomials, and the remainder with as many elements as the dividend."""
     (rows,), (width,) = type_of(u).shape, type_of(v).shape
-    scale, behind = xp.divide(1.0, v[:1]), xp.pad(v[1:], (0, rows - width))
+    scale, divisor = xp.divide(1.0, v[:1]), xp.pad(v, (0, rows - width))
     nothing = np.zeros(1, type_of(u).dtype)
 
     def step(rest: Any, _: Any) -> tuple[Any, Any]:
         factor = xp.multiply(scale, rest[:1])
-        return xp.concatenate([xp.subtract(rest[1:], xp.multiply(factor, behind)), nothing]), factor
+        rest = xp.subtract(rest, xp.multiply(factor, divisor))
+        return xp.concatenate([rest[1:], nothing]), xp.concatenate([factor, rest[:1]])
 
     count = rows - width + 1
     if count > MAX_UNROLLED:
-        rest, factors = scan(xp, step, u, None, count)
-        quotient = xp.reshape(factors, -1)
+        rest, terms = scan(xp, step, u, None, count)
     else:
         rest, parts = u, []
         for _ in range(count):
-            rest, factor = step(rest, None)
-            parts.append(factor)
-        quotient = xp.concatenate(parts)
-    # What a term of the quotient leaves of the first element is 0, and NaN where the term is not finite.
-    return quotient, xp.concatenate([xp.multiply(quotient, 0), rest[: width - 1]])
+            rest, term = step(rest, None)
+            parts.append(term)
+        terms = xp.stack(parts)
+    # What a term of the quotient leaves of the first element is 0 but for rounding.
+    return xp.copy(terms[:, 0]), xp.concatenate([terms[:, 1], rest[: width - 1]])
 
 
 def _check_points(x: tuple[int, ...], y: tuple[int, ...]) -> None:

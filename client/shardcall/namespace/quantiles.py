@@ -313,9 +313,11 @@ def _check_method(x: OperandLike, method: str) -> None:
 def _checked(q: Any, max_value: int) -> NDArray:
     if isinstance(q, ArrayProperties):
         raise TypeError("q is on the mesh, and it decides which elements are taken; pass q.get()")
-    at = np.true_divide(q, max_value) if max_value != 1 else np.asarray(q)
+    at = np.asarray(q)
     if at.dtype.kind not in "biuf":
         raise TypeError(f"q is of {at.dtype.name}; give real numbers")
+    if max_value != 1:
+        at = np.true_divide(at, max_value)
     if at.ndim > 2:
         raise ValueError(f"q is of shape {at.shape}; give two axes or fewer")
     if not np.all((at >= 0) & (at <= 1)):

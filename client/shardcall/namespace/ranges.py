@@ -78,7 +78,7 @@ def linspace(
     count = integer("num", num)
     if count < 0:
         raise ValueError(f"num={count}; give 0 or more")
-    computed_type = np.result_type(weak_type(start), weak_type(stop), 1.0)
+    computed_type = np.result_type(weak_type(start, "start"), weak_type(stop, "stop"), 1.0)
     first, last = (_values(bound).astype(computed_type) for bound in (start, stop))
     steps = count - 1 if endpoint else count
     with np.errstate(all="ignore"):
@@ -139,6 +139,7 @@ def logspace(
         axis: the axis of the result along which they are, if an argument is an array.
         to: see `Destination`.
     """
+    weak_type(base, "base")
     if ndim := np.ndim(base):
         ndim = max(ndim, np.ndim(start), np.ndim(stop))
         start, stop, base = (
@@ -174,6 +175,7 @@ def geomspace(
     Raises:
         ValueError: for a start or stop of 0.
     """
+    weak_type(start, "start"), weak_type(stop, "stop")
     count, first, last = integer("num", num), _values(start), _values(stop)
     if np.any(first == 0) or np.any(last == 0):
         raise ValueError("start or stop is 0, which has no ratio to another number; give other ones")

@@ -48,7 +48,8 @@ def isin(
         invert: whether to return where they are not.
     """
     del assume_unique
-    count = math.prod(type_of(test_elements).shape)
+    type_of(element, "element")
+    count = math.prod(type_of(test_elements, "test_elements").shape)
     if not count:
         return xp.logical_or(element, True) if invert else xp.logical_and(element, False)
     of_tests = namespace_of(xp, test_elements)

@@ -13,7 +13,7 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.device_arrays.views import is_contiguous
 from shardcall.namespace.base import NamespaceBase, copied, counted_axis, type_of
-from shardcall.namespace.integers import integer
+from shardcall.namespace.integers import integer, integers
 from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 
@@ -37,12 +37,13 @@ def matrix_transpose(xp: NamespaceBase, x: OperandLike) -> Any:
 
 def swapaxes(xp: NamespaceBase, x: OperandLike, axis1: int, axis2: int) -> Any:
     """Returns an array with two axes exchanged, as ``numpy.swapaxes``."""
-    return xp.transpose(x, swapped_axes(type_of(x).ndim, axis1, axis2))
+    return xp.transpose(x, swapped_axes(type_of(x).ndim, integer("axis1", axis1), integer("axis2", axis2)))
 
 
 def moveaxis(xp: NamespaceBase, x: OperandLike, source: int | Sequence[int], destination: int | Sequence[int]) -> Any:
     """Returns an array with axes at other positions, as ``numpy.moveaxis``."""
-    return xp.transpose(x, moved_axes(type_of(x).ndim, source, destination))
+    axes = integers("source", source), integers("destination", destination)
+    return xp.transpose(x, moved_axes(type_of(x).ndim, *axes))
 
 
 def rollaxis(xp: NamespaceBase, a: OperandLike, axis: SupportsIndex, start: SupportsIndex = 0) -> Any:

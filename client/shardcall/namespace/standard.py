@@ -134,6 +134,7 @@ def var(
 
     Raises:
         ValueError: for both ``ddof`` and ``correction``.
+        TypeError: for a real ``dtype`` and complex numbers, whose mean NumPy computes without the imaginary parts.
     """
     freedom = degrees_taken(ddof, correction)
     if mean is not None:

@@ -76,9 +76,9 @@ def row_major(array: NDArray) -> NDArray:
     return np.asarray(array, dtype=_little_endian(array.dtype), order="C")
 
 
-def type_of(array: HasType) -> Array:
-    """Returns the type of an array, wherever it is."""
-    return _array(array.shape, to_dtype(to_element_type(array.dtype)))
+def type_of(array: HasType, field: str = "operand") -> Array:
+    """Returns the type of an array, wherever it is; ``field`` is its name in an error."""
+    return _array(array.shape, to_dtype(to_element_type(array.dtype, field)))
 
 
 def to_proto(value: HasType | None) -> array_pb2.ArrayType:

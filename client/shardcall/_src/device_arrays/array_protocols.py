@@ -254,7 +254,7 @@ class ArrayProtocols(ArrayOperators):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
         operands = inputs if method != "at" else (inputs[0], *inputs[2:])  # without the index
         if not all(map(can_be_operand, operands)) or any(map(_has_functions, kwargs.get("out", ()))):
-            _check_classes(ufunc, operands)
+            _check_classes(ufunc, operands, kwargs.get("out", ()))
             return NotImplemented
         return apply_ufunc(self._functions, ufunc, method, inputs, kwargs)
 
@@ -274,14 +274,17 @@ for _name, _function in AUGMENTED.items():
     setattr(ArrayProtocols, f"__{_name}__", _augmented(_function))
 
 
-def _check_classes(ufunc: np.ufunc, operands: Sequence[Any]) -> None:
-    """Checks that operands are arrays or numbers, or of classes that have ufuncs of their own.
+def _check_classes(ufunc: np.ufunc, operands: Sequence[Any], out: Sequence[Any]) -> None:
+    """Checks that operands are arrays or numbers, unless one is of a class that has ufuncs of its own.
 
     Raises:
         OperandTypeError: if one is neither, of which NumPy's error would print the values of arrays.
     """
-    for number, operand in enumerate(operands, 1):
-        if not can_be_operand(operand) and not hasattr(type(operand), "__array_ufunc__"):
+    others = {number: operand for number, operand in enumerate(operands, 1) if not can_be_operand(operand)}
+    if not any(hasattr(type(item), "__array_ufunc__") for item in others.values()) and not any(
+        map(_has_functions, out)
+    ):
+        for number, operand in others.items():
             raise OperandTypeError(
                 f"operand {number} of numpy.{ufunc.__name__} is of the type {type(operand).__name__}; give an array or "
                 "a number",

@@ -33,11 +33,14 @@ _TO_ANY_TYPE = frozenset(
     (
         *("sum", "prod", "max", "amax", "min", "amin", "mean", "median", "var", "cumsum", "cumprod", "trace"),
         *("nansum", "nanprod", "nanmax", "nanmin", "nancumsum", "nancumprod", "cumulative_sum", "cumulative_prod"),
+        "choose",
     )
 )
 """Functions whose results NumPy converts to the type of ``out``, whatever is lost."""
 _TO_LARGER = frozenset(("percentile", "quantile", "nanpercentile", "nanquantile", "nanmedian"))
 """Functions whose results NumPy broadcasts to the shape of ``out``."""
+_FROM_SAFE = frozenset(("take", "compress"))
+"""Functions of which NumPy converts ``out`` to the type of the result first, and the result back."""
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _RENAMED = {"a_min": "min", "a_max": "max"}  # the bounds of clip
 _WITHOUT_EFFECT = ("subok", "overwrite_input", "optimize")
@@ -136,6 +139,9 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
             continue
         if np.shape(target) != result.shape and function.__name__ not in _TO_LARGER:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
+        if function.__name__ in _FROM_SAFE:
+            _check_safe(target, result)
+            casting = "unsafe"
         if function is np.dot and (target.dtype != result.dtype or not target.flags.c_contiguous):
             raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
     return _assign(functions, results, out, casting)
@@ -326,6 +332,19 @@ def _check_targets(out: Sequence[Any]) -> None:
     for target in out:
         if not (target is None or isinstance(target, np.ndarray) or ufunc_methods.is_remote(target)):
             raise TypeError(f"out is of the type {type(target).__name__}; give an array of NumPy or on the mesh")
+
+
+def _check_safe(target: Any, result: Any) -> None:
+    """Checks that the type of a result holds the values of its target.
+
+    Raises:
+        TypeError: if it does not.
+    """
+    if not np.can_cast(target.dtype, result.dtype, "safe"):
+        raise TypeError(
+            f"out is of {target.dtype.name} and the result of {result.dtype.name}, to which the rule 'safe' does not "
+            f"allow a conversion; give an out of {result.dtype.name}"
+        )
 
 
 def _check_matrices(name: str, result: Any, out: Any, count: int) -> None:
