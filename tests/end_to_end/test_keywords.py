@@ -167,6 +167,8 @@ NAMED = {
     "a text of a base": (TypeError, "base has element type <U1", lambda x: np.logspace(x, 2, base="a")),
     "no percentage": (TypeError, "q is of object; give real", lambda x: np.percentile(x, None)),
     "a text of an axis": (TypeError, "source is 'a'; give an integer", lambda x: np.moveaxis(x, "a", 0)),
+    "a text of an axis to leave out": (TypeError, "axis is 'a'; give an integer", lambda x: np.unstack(x, axis="a")),
+    "a text of an axis of numbers": (TypeError, "axis is 'a'; give", lambda x: np.linspace(x, 1, axis="a")),
     "no position of an axis": (TypeError, "destination is None", lambda x: np.moveaxis(x, 0, None)),
     "no axis to exchange": (TypeError, "axis2 is None; give an integer", lambda x: np.swapaxes(x, 0, None)),
     "no axes": (TypeError, "axes=None; give an integer, or two", lambda x: np.tensordot(x, x, axes=None)),

@@ -75,7 +75,7 @@ def linspace(
         axis: the axis of the result along which they are, if start or stop is an array.
         to: see `Destination`.
     """
-    count = integer("num", num)
+    count, axis = integer("num", num), integer("axis", axis)
     if count < 0:
         raise ValueError(f"num={count}; give 0 or more")
     computed_type = np.result_type(weak_type(start, "start"), weak_type(stop, "stop"), 1.0)
@@ -176,7 +176,7 @@ def geomspace(
         ValueError: for a start or stop of 0.
     """
     weak_type(start, "start"), weak_type(stop, "stop")
-    count, first, last = integer("num", num), _values(start), _values(stop)
+    count, axis, first, last = integer("num", num), integer("axis", axis), _values(start), _values(stop)
     if np.any(first == 0) or np.any(last == 0):
         raise ValueError("start or stop is 0, which has no ratio to another number; give other ones")
     computed_type = np.result_type(first, last, float(count), np.zeros((), dtype))

@@ -75,7 +75,7 @@ def broadcast_arrays(xp: NamespaceBase, *arrays: OperandLike) -> tuple[Any, ...]
 
 def unstack(xp: NamespaceBase, x: OperandLike, /, *, axis: int = 0) -> tuple[Any, ...]:
     """Returns the parts of an array along an axis, which they do not have, as ``numpy.unstack``."""
-    first = moveaxis(xp, x, axis, 0)
+    first = moveaxis(xp, x, integer("axis", axis), 0)
     return tuple(first[i] for i in range(type_of(x).shape[axis]))
 
 
