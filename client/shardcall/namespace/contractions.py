@@ -176,7 +176,7 @@ def cross(
     if not (type_of(a).ndim and type_of(b).ndim):
         raise ValueError("At least one array has zero dimension; give vectors of 2 or 3 elements")
     if axis is not None:
-        axisa = axisb = axisc = axis
+        axisa = axisb = axisc = integer("axis", axis)
     a, b = moveaxis(xp, a, axisa, 0), moveaxis(xp, b, axisb, 0)
     sizes = type_of(a).shape[0], type_of(b).shape[0]
     if not {*sizes} <= {2, 3}:
