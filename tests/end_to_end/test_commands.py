@@ -370,7 +370,7 @@ def test_token_prints_the_addresses_of_the_servers_that_run(server, shardcall, m
 
 
 WRONG = [
-    (["plan", "diff", "float65[8]"], "element type 'float65'"),
+    (["plan", "diff", "float65[8]"], "dtype is 'float65', which names no element type"),
     (["plan", "diff", "no_such_file"], "is no file, and no operand; give a type such as float64[4096,4096]"),
     (["plan", "diff", "float64[8]", "axis=4"], "axis"),
     (["plan", "dif", "float64[8]"], "did you mean 'diff'?"),

@@ -76,6 +76,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     if method == "outer":
         return apply_ufunc(functions, ufunc, "__call__", ufunc_methods.outer_operands(ufunc, *inputs), kwargs)
     out, casting, where = kwargs.pop("out", ()), kwargs.pop("casting", "same_kind"), True
+    _check_targets(out)
     if method == "__call__":
         dtype, where = kwargs.pop("dtype", None), kwargs.pop("where", True)
         if dtype is not None or casting != "same_kind" or ufunc is np.fabs:  # which is absolute of inexact types alone
@@ -90,7 +91,6 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         if any(target is not None for target in out) and kwargs.get("dtype") is None:
             kwargs["dtype"] = ufunc_methods.type_for(ufunc, inputs[0], out[0])
         results = run(functions, ufunc, *inputs, **_options(f"{name}.{method}", run, kwargs))
-    _check_targets(out)
     if any(target is not None for target in out):
         if method != "__call__" and np.shape(out[0]) != results.shape:
             raise ValueError(
