@@ -280,16 +280,15 @@ def _check_classes(ufunc: np.ufunc, operands: Sequence[Any], out: Sequence[Any])
     Raises:
         OperandTypeError: if one is neither, of which NumPy's error would print the values of arrays.
     """
-    others = {number: operand for number, operand in enumerate(operands, 1) if not can_be_operand(operand)}
-    if not any(hasattr(type(item), "__array_ufunc__") for item in others.values()) and not any(
-        map(_has_functions, out)
-    ):
-        for number, operand in others.items():
-            raise OperandTypeError(
-                f"operand {number} of numpy.{ufunc.__name__} is of the type {type(operand).__name__}; give an array or "
-                "a number",
-                field=f"x{number}",
-            )
+    others = [(number, operand) for number, operand in enumerate(operands, 1) if not can_be_operand(operand)]
+    have_ufuncs = any(hasattr(type(operand), "__array_ufunc__") for _, operand in others)
+    if others and not have_ufuncs and not any(map(_has_functions, out)):
+        number, operand = others[0]
+        raise OperandTypeError(
+            f"operand {number} of numpy.{ufunc.__name__} is of the type {type(operand).__name__}; give an array or "
+            "a number",
+            field=f"x{number}",
+        )
 
 
 def _has_functions(target: object) -> bool:
