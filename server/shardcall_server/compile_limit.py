@@ -1,4 +1,4 @@
-"""The limit of the time that a compilation takes."""
+"""The error of a program that takes too long to compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of a server. A flag overrides the environment, which overrides the TOML file."""
+"""The settings of a server and their checks. A flag overrides the environment, which overrides the TOML file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the settings from the command's flags, the environment and a file."""
+"""Reads the settings from the command's flags, the environment and a file, and reports wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that join arrays, take them apart, and turn them."""
+"""Functions that join arrays, take them apart and rotate them: stack, concatenate, split, rot90."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that choose, leave out, and add elements."""
+"""Functions that choose, leave out and add elements: select, delete, insert, append, partition, diag."""
 
 from __future__ import annotations
 

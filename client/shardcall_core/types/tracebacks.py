@@ -1,4 +1,4 @@
-"""Tracebacks of errors without the frames of this package."""
+"""Tracebacks of errors without the frames of this package, and the line of the caller that a warning names."""
 
 from __future__ import annotations
 

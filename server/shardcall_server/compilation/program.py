@@ -1,4 +1,4 @@
-"""Lowers and compiles resolved calls."""
+"""Lowers and compiles resolved calls, and serializes compiled programs."""
 
 from __future__ import annotations
 

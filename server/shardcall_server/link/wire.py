@@ -1,4 +1,4 @@
-"""Conversion between the contract's messages and plain values, for both processes.
+"""Conversion between the contract's messages and plain values, for both processes, and the limits of messages.
 
 Messages are not trusted: invalid fields are refused by name.
 """

@@ -1,4 +1,4 @@
-"""Transfer of arrays to the mesh and back: blocks, padding, gathering."""
+"""Transfer of arrays to the mesh and back: blocks, padding, gathering, and which copy of a block is gathered."""
 
 from __future__ import annotations
 

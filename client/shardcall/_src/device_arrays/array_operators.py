@@ -1,4 +1,4 @@
-"""Operators, methods and attributes that compute new arrays."""
+"""Operators, methods and attributes that compute new arrays, and the conversion of one element to a Python number."""
 
 from __future__ import annotations
 

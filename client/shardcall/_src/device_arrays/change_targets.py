@@ -1,4 +1,4 @@
-"""The arrays that functions of NumPy change."""
+"""The arrays that functions such as `numpy.put` change: their checks and locks."""
 
 from __future__ import annotations
 

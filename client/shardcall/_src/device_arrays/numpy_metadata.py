@@ -1,4 +1,4 @@
-"""Functions of NumPy that describe arrays, applied to the shapes and element types of arrays on the mesh."""
+"""Functions of NumPy that describe arrays on the mesh by their types, or show and save copies of their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays that stay on the mesh."""
+"""Arrays that stay on the mesh: their state, and what `print` and `repr` show of it."""
 
 from __future__ import annotations
 

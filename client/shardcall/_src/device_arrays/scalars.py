@@ -1,4 +1,4 @@
-"""Python numbers as operands beside arrays, whose element type they take as in NumPy."""
+"""Python numbers as operands beside arrays, whose element type they take or do not fit, as in NumPy."""
 
 from __future__ import annotations
 

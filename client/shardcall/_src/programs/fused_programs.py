@@ -1,4 +1,4 @@
-"""The programs that recorded calls are sent as."""
+"""The programs that recorded calls are sent as, and which of their numbers are constants."""
 
 from __future__ import annotations
 

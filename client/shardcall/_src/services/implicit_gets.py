@@ -1,4 +1,4 @@
-"""Copies of arrays to this process that NumPy requests."""
+"""The permission of copies to this process that NumPy requests, and their counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listening addresses of the server, and errors about ports in use."""
+"""Listening addresses of the server: which need tokens or TLS, and errors about ports in use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus counters of calls."""
+"""Prometheus metrics of calls, which are counted as they end."""
 
 from __future__ import annotations
 
