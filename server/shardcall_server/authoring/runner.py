@@ -1,4 +1,4 @@
-"""Runs kernels as a worker does, with its flags, without a worker: resolve, compile, place, run, gather."""
+"""Runs kernels in this process, with the flags and the steps of a worker: resolve, compile, place, run, gather."""
 
 from __future__ import annotations
 

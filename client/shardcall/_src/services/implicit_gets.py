@@ -1,4 +1,4 @@
-"""The permission of copies to this process that NumPy requests, and their counts."""
+"""The permission for copies to this process that NumPy requests, and their counts."""
 
 from __future__ import annotations
 
