@@ -25,7 +25,7 @@ from harness.report import table
 CALLS = 300
 _FIRST_CALLS = 20
 _SHOWN = 0.5
-_PROJECT_MODULES = re.compile(r"/shardcall(_server|_worker)?/")
+_PROJECT_MODULES = re.compile(r"/shardcall(_core|_server|_worker)?/")
 ByFunction = Mapping[str, float]
 
 

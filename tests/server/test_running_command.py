@@ -68,7 +68,7 @@ def test_nothing_is_sent_if_the_check_fails_and_the_grant_is_released_without_th
 def test_a_wait_for_bytes_ends_without_the_lock_of_the_progress(running) -> None:
     reached: Promise[None] = Promise()
     held: list[bool] = []
-    reached.add_done_callback(lambda _: held.append(running._lock.is_held))
+    reached.add_done_callback(lambda _: held.append(running._lock.locked()))
     running._reached, running._awaited_bytes = reached, 8
     running.advance(4)
     assert held == []

@@ -44,6 +44,8 @@ Axis: TypeAlias = SupportsIndex
 Axes: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 Widths: TypeAlias = Axes | Sequence[Sequence[SupportsIndex]] | dict[int, Axes]
 
+_OPTIONS = ("mesh", "strategy", "keep", "timeout")
+
 Arguments = ParamSpec("Arguments")
 Outcome = TypeVar("Outcome")
 """The type that a method returns: a `shardcall.Result`, or an awaitable of one."""
@@ -197,13 +199,10 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
             TypeError: for an unknown option; the message names similar ones.
             OperandCountError: if a required operand is None.
         """
-        allowed = {"mesh", "strategy", "keep", "timeout", *FUNCTIONS[kernel].spec_keywords} if options else ()
+        specs = FUNCTIONS[kernel].spec_keywords
         for name in options:
-            if name not in allowed:
-                near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
-                meant = " or ".join(map(repr, near))
-                hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
-                raise TypeError(f"{kernel}() got an unexpected keyword argument {name!r}{hint}")
+            if name not in _OPTIONS and name not in specs:
+                raise TypeError(_unknown_keyword(kernel, name, [*_OPTIONS, *specs], parameters))
         if (convert := CONVERSIONS.get(kernel)) is not None:
             operands = tuple(convert(kernel, operands, parameters))
         check_required(kernel, operands)
@@ -219,6 +218,13 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
                     name, [attribute for attribute in dir(self) if not attribute.startswith("_")], self._kernel_names()
                 )
             raise AttributeError(message, name=name, obj=self)
+
+
+def _unknown_keyword(kernel: str, name: str, allowed: Sequence[str], parameters: Iterable[str]) -> str:
+    near = similar_specs(kernel, name) or get_close_matches(name, [*allowed, *parameters], n=1)
+    meant = " or ".join(map(repr, near))
+    hint = f"; did you mean {meant}?" if near else f"; there are also: {', '.join(sorted(allowed))}"
+    return f"{kernel}() got an unexpected keyword argument {name!r}{hint}"
 
 
 def _hint(name: str, methods: Iterable[str], kernels: Iterable[str]) -> str:

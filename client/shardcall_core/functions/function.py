@@ -69,7 +69,7 @@ class Function:
         """The keyword of the spec of each of `named_operands`."""
         return tuple(operand.spec for operand in self.operands if not operand.repeated)
 
-    @property
+    @cached_property
     def spec_keywords(self) -> tuple[str, ...]:
         """The keywords of the specs of operands and results."""
         return tuple(name for name in (*self.in_specs, *self.out_specs) if name)

@@ -111,9 +111,10 @@ def prepare(
         ShardcallError: of the class that fits, if the arguments are invalid.
     """
     memo = CallMemo[kernel_pb2.KernelCall]() if memo is None else memo
-    for name, text, allowed in (("kernel", kernel, ""), ("strategy", options.strategy, ", or leave it out")):
-        if not isinstance(text, str):
-            raise InvalidRequestError(f"{name} is {text!r}; give its name{allowed}", field=name)
+    if not isinstance(kernel, str):
+        raise InvalidRequestError(f"kernel is {kernel!r}; give its name", field="kernel")
+    if not isinstance(options.strategy, str):
+        raise InvalidRequestError(f"strategy is {options.strategy!r}; give its name, or leave it out", field="strategy")
     if len(kernel) > MAX_KERNEL_NAME:
         raise refusal(kernel_name_refusal(kernel), "")
     bound = bind(kernel, operands, keywords, in_specs=options.in_specs, out_specs=options.out_specs)

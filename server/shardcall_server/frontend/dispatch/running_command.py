@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shardcall.v1 import kernel_pb2
-from shardcall_core.locks import lock
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.rpc.promise import Promise
@@ -48,7 +48,7 @@ class RunningCommand:
         self._accounted = False
         self._session: MeshSession | None = None
         self._answer: Promise[link_pb2.WorkerMessage]
-        self._lock = lock("the lock of a command's progress")  # guards the next three
+        self._lock = threading.Lock()  # guards the next three; no promise is set under it
         self._gathered: float = 0
         self._awaited_bytes: float = 0
         self._reached: Promise[None] | None = None

@@ -75,7 +75,7 @@ class ServerCall:
         principal: the caller; None if the server does not authenticate.
         request_id: the client's own id of the call; empty for a new one.
         trace: the trace context that the client sent.
-        waits: the waits of the other requests of its stream; None for a call of its own.
+        waits: the waits of the calls of its RPC; None for an item of a call stream, which no thread waits for.
 
     Attributes:
         connection: the peer, as gRPC names it.
@@ -113,7 +113,7 @@ class ServerCall:
     ) -> None:
         self._started = time.monotonic()
         self._context = context
-        self._waits = waits or _Waits()
+        self._waits = waits
         self.timing = timing_pb2.Timing()
         self.principal = principal
         self.connection: str = context.peer()
@@ -145,7 +145,7 @@ class ServerCall:
                 request_id = _checked_id(value)
             elif key in _TRACE_KEYS and isinstance(value, str):
                 trace[key] = value
-        return cls(context, limit_s, principal, request_id, trace)
+        return cls(context, limit_s, principal, request_id, trace, _Waits())
 
     def of_request(self) -> ServerCall:
         """Returns the call of one request of this stream, with its own timing."""
@@ -230,6 +230,7 @@ class ServerCall:
         Raises:
             CallError: the deadline passed or the caller cancelled.
         """
+        assert self._waits is not None
         woken: SimpleQueue[object] = SimpleQueue()
         future, doing = waiting
         future.add_done_callback(woken.put)

@@ -104,6 +104,7 @@ class ServerCallStream:
         self._refused = 0
         self._item_number = 0
         self._tokens_version = tokens_version
+        self._expired: CallError | None = None  # the error of the items of the present frame
         self._is_read = False  # no items will come
         self._is_closed = False
         self._is_refused = False
@@ -227,6 +228,7 @@ class ServerCallStream:
                 Reason.MALFORMED_REQUEST, f"a frame has {len(frame.items)} items; send at most {_MAX_ITEMS}"
             )
         self._admit_token()
+        self._expired = self._services.gate.expiry_error(self._principal)
         session = self._services.session()
         is_shared = len(frame.items) > 1 and len(data) > _SMALL_FRAME_BYTES  # an item keeps all of its frame in memory
         with session.batch if session is not None else nullcontext():
@@ -235,7 +237,7 @@ class ServerCallStream:
                 match item.WhichOneof("item"):
                     case "call":
                         message = detached_copy(item.call) if is_shared else item.call
-                        self._start(message, sum(len(operand.inline) for operand in message.operands), self._call)
+                        self._start(message, sum([len(operand.inline) for operand in message.operands]), self._call)
                     case "read":
                         self._start(detached_copy(item.read) if is_shared else item.read, 0, self._read)
                     case "put":
@@ -256,7 +258,7 @@ class ServerCallStream:
 
     def _may_delete(self) -> bool:
         """Returns False for a principal without the scope: its client deletes the results of calls that failed."""
-        if self._services.gate.has_expired(self._principal):
+        if self._expired is not None:
             return False
         return self._principal is None or Scope.ARRAYS in self._principal.scopes
 
@@ -387,8 +389,8 @@ class ServerCallStream:
                     f"number {item.number} is that of a call that is not answered; use another for each call",
                     field="number",
                 )
-            if (expired := self._services.gate.expiry_error(self._principal)) is not None:
-                raise self._refusal(expired)
+            if self._expired is not None:
+                raise self._refusal(self._expired.with_traceback(None))
             for what, taken, limit, name in (
                 ("calls", len(self._items) + 1, limits.max_calls, "max_streamed_calls"),
                 ("bytes of operands", self._nbytes + item.nbytes, limits.max_bytes, "max_streamed_bytes"),

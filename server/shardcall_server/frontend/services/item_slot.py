@@ -25,11 +25,13 @@ class ItemSlot:
         self._is_held = False
 
     async def __aenter__(self) -> Self:
-        await self._acquire()
+        await self._slots.wait(self._call, is_streamed=True)
+        self._is_held = True
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        self._release()
+        if self._is_held:
+            self._slots.release(self._call)
 
     async def reserve(self, nbytes: int) -> None:
         """Waits until as many bytes of results may be computed.
@@ -38,15 +40,9 @@ class ItemSlot:
             CallError: the deadline passed or the caller left.
         """
         if (reserved := self._reserve(nbytes)) is not None:
-            self._release()  # other clients of the principal need it while this one does not read
-            await reserved
-            await self._acquire()
-
-    async def _acquire(self) -> None:
-        await self._slots.wait(self._call, is_streamed=True)
-        self._is_held = True
-
-    def _release(self) -> None:
-        if self._is_held:
+            # Other clients of the principal need it while this one does not read.
             self._is_held = False
             self._slots.release(self._call)
+            await reserved
+            await self._slots.wait(self._call, is_streamed=True)
+            self._is_held = True

@@ -38,6 +38,7 @@ class Isolation:
 
     Attributes:
         is_active: whether anything is suspected; read without the lock.
+        is_awaited: whether a command waits to be tried again; read without the lock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +48,7 @@ class Isolation:
         self._owners: dict[str, float] = {}
         self._reserved: tuple[str, float] = ("", 0.0)  # the next command that is alone, and when that lapses
         self._changed: Promise[None] = Promise()
-        self._is_awaited = False
+        self.is_awaited = False
         self.is_active = False
 
     def suspect(self, commands: Sequence[Command]) -> None:
@@ -91,15 +92,15 @@ class Isolation:
                     self._reserved = key, now + _RESERVED_S
             elif not is_reserved and not any(command.is_alone for command in others):
                 return False
-            self._is_awaited = True
+            self.is_awaited = True
             raise IsolatedError(self._changed)
 
     def wake(self) -> None:
         """Has commands that were not sent tried again, on this thread."""
-        if not self._is_awaited:
+        if not self.is_awaited:
             return
         with self._lock:
-            changed, self._changed, self._is_awaited = self._changed, Promise(), False
+            changed, self._changed, self.is_awaited = self._changed, Promise(), False
         changed.set_result(None)
 
     def _remove_expired(self, now: float) -> None:

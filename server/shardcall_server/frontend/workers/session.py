@@ -312,7 +312,7 @@ class MeshSession:
             if command.key:
                 quarantine.record_answer(command.key)
             command.answer.set_result(answer)
-        if self.idle:
+        if quarantine.isolation.is_awaited and self.idle:
             quarantine.isolation.wake()
 
     def _merge(self, connection: WorkerConnection, message: link_pb2.WorkerMessage) -> link_pb2.WorkerMessage | None:
