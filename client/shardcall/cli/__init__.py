@@ -1,4 +1,4 @@
-"""The ``shardcall`` command; it needs the extra ``cli``, except for ``--version``."""
+"""The ``shardcall`` command; it needs the extra ``cli``, except for ``--version``, and says which extra is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The base of the functions of `client.xp`."""
+"""The base of the functions of `client.xp`: its client, name and equality, and calls of kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of arrays that are sums over axes, and products of all pairs of elements."""
+"""Products of arrays: sums over axes (dot, tensordot, einsum), all pairs (outer, kron), cross products."""
 
 from __future__ import annotations
 

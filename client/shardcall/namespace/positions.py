@@ -1,4 +1,4 @@
-"""Elements that indices choose among arrays, indices of several axes, and arrays of blocks."""
+"""Elements that indices choose among arrays (choose), indices of several axes (ix_), arrays of blocks (block)."""
 
 from __future__ import annotations
 

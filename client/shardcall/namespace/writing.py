@@ -1,4 +1,4 @@
-"""Functions that change their first argument, with NumPy's names."""
+"""Functions that change their first argument, with NumPy's names: put, place, putmask, copyto, fill_diagonal."""
 
 from __future__ import annotations
 

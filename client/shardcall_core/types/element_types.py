@@ -1,4 +1,4 @@
-"""Element types of the protocol and their NumPy dtypes."""
+"""Element types of the protocol and their NumPy dtypes; the refusal of a dtype that names none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store of compiled programs on disk, which are written atomically and verified before use."""
+"""Compiled programs on disk: written atomically, verified before use, and the oldest deleted beyond a size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The result of a call."""
+"""The result of a call: its arrays, plan and timing, and how it is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The protocols of NumPy and of the Python array API standard for arrays on the mesh."""
+"""The methods of arrays on the mesh of the array API standard, NumPy's protocols, DLPack and buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The positions of calls in the caller's code."""
+"""The lines of the caller's code that calls come from, as errors and summaries of traces name them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's protocols for arrays on the mesh: its functions and ufuncs run there."""
+"""NumPy's functions and ufuncs on arrays on the mesh: how `np.f(h)` finds one, and the refusal of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of an array on the mesh as NumPy prints them, read within a short time."""
+"""The values of an array on the mesh that `print(h)` and `repr(h)` show, read within a short time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sends recorded calls: as one program, or one by one."""
+"""Sends recorded calls: as one program, or one by one, also again after that program has failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals during a call."""
+"""Signals during a call, such as Ctrl-C, which cancel its RPC."""
 
 from __future__ import annotations
 

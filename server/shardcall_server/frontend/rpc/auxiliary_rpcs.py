@@ -1,4 +1,4 @@
-"""Limits on the auxiliary RPCs, health and reflection, so that they use no threads of calls."""
+"""Health and reflection: limits on their RPCs, which use no threads of calls; the answers of health watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The output of a worker process, which becomes that of this one."""
+"""The output of a worker process, read from a pipe, which becomes that of this one."""
 
 from __future__ import annotations
 
