@@ -119,10 +119,14 @@ def prepare(
         raise refusal(kernel_name_refusal(kernel), "")
     bound = bind(kernel, operands, keywords, in_specs=options.in_specs, out_specs=options.out_specs)
     values = tuple([_operand(item, kernel, i) for i, item in enumerate(bound.operands)])
-    named = partial(caller_name, kernel)
     call_mesh = None if options.mesh is None else as_mesh(options.mesh)
-    in_specs = as_specs(bound.in_specs, "in_specs", named)
-    out_specs = as_specs(bound.out_specs, "out_specs", named)
+    in_specs = out_specs = None
+    names_devices = call_mesh is not None
+    if bound.in_specs is not None or bound.out_specs is not None:
+        named = partial(caller_name, kernel)
+        in_specs = as_specs(bound.in_specs, "in_specs", named)
+        out_specs = as_specs(bound.out_specs, "out_specs", named)
+        names_devices = names_devices or any(spec is not None for spec in (*(in_specs or ()), *(out_specs or ())))
     placements, commits = placements_of(values)
     key = call_key(kernel, bound.parameters, call_mesh, in_specs, out_specs, options.strategy, placements)
     if (message := memo.find(key)) is None:
@@ -131,7 +135,6 @@ def prepare(
         message.uncommitted.extend(i for i, x in enumerate(values) if isinstance(x, ArrayVersion) and not x.committed)
         if placements == placements_of(values)[0]:  # else another thread has settled one, which the message may name
             memo.add(key, message)
-    names_devices = call_mesh is not None or any(spec is not None for spec in (*(in_specs or ()), *(out_specs or ())))
     return CallRequest(message, values, commits or names_devices)
 
 

@@ -82,6 +82,7 @@ class Meters:
 
     Attributes:
         latest: returns the progress of a waiting call; None before the client can ask the server.
+        watch_after_s: the seconds that a thread waits before it asks for a watch.
 
     Args:
         progress: a listener; True for a bar on a terminal or in a notebook; False for neither.
@@ -98,6 +99,7 @@ class Meters:
         self._is_shown = progress is True
         self._show_after_s = show_after_s
         self.latest: Latest | None = None
+        self.watch_after_s = _WATCH_AFTER_S if self._listener is None else REPORT_INTERVAL_S
         self._watcher = Watcher(self.watch_after_s)
 
     def start(self, request_id: str = "", what: str = "") -> Meter:
@@ -113,11 +115,6 @@ class Meters:
         if self._is_shown and (on_terminal() or in_notebook()):
             return _ShownMeter(self._show_after_s, self._watcher, latest)
         return SILENT
-
-    @property
-    def watch_after_s(self) -> float:
-        """The seconds that a thread waits before it asks for a watch."""
-        return _WATCH_AFTER_S if self._listener is None else REPORT_INTERVAL_S
 
     def watch(self, request_id: str = "", what: str = "") -> CallWatch | None:
         """Returns the watch of a call that a thread has waited for as long as `watch_after_s`; None if nobody looks.

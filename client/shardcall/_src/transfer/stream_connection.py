@@ -77,8 +77,14 @@ class StreamConnection:
         """Sends a call, a read or a put."""
         check_held(self._lock)
         # Ordered so that a KeyboardInterrupt at any point loses no more than a slot.
-        item, key = call.item, call.prepared_key
-        slot, prepared = (0, b"") if key is None else self._slot(key)
+        item, key, slot, prepared = call.item, call.prepared_key, 0, b""
+        if key is not None:
+            if key in self._slots:
+                slot = self._slots[key]
+                self._slots.move_to_end(key)
+            else:
+                slot = self._free_slot()
+                prepared = prepare(slot, key)
         if isinstance(item, call_stream_pb2.StreamedCall):
             item.slot = slot
         call.number = item.number = number = self._next_number
@@ -91,15 +97,6 @@ class StreamConnection:
         self.outgoing.put(frame)
         if key is not None and prepared:
             self._slots[key] = slot
-
-    def _slot(self, key: PreparedKey) -> tuple[int, bytes]:
-        """Returns the slot of a prepared call, and the frame that assigns it; an empty one if it is assigned."""
-        slot = self._slots.get(key)
-        if slot is None:
-            slot = self._free_slot()
-            return slot, prepare(slot, key)
-        self._slots.move_to_end(key)
-        return slot, b""
 
     def _free_slot(self) -> int:
         if self._used_slots < self._max_slots:
