@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from client.stream_server import Call, in_threads, wait_for
+from client_parts import stream_of
 from rows import rows
 
 import shardcall
@@ -245,7 +246,7 @@ def test_ctrl_c_cancels_its_call_only(client, streams):
 
 
 def test_deletions_go_in_order_with_calls_and_again_after_a_break(client, streams):
-    stream = client._call_stream
+    stream = stream_of(client)
     client.call("echo", 1.0)
     stream.delete([b"a" * 16])
     client.call("echo", 1.0)
@@ -254,7 +255,7 @@ def test_deletions_go_in_order_with_calls_and_again_after_a_break(client, stream
     assert streams.streams[0].deleted.get(timeout=10) == b"a" * 16
     assert streams.streams[0].deleted.get(timeout=10) == b"b" * 16
     streams.streams[0].end(grpc.StatusCode.UNAVAILABLE)
-    wait_for(lambda: not client._call_stream._connections)
+    wait_for(lambda: not stream_of(client)._connections)
     client.call("echo", 1.0)
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["delete", "prepare", "call"]
     stream.delete([bytes([i % 256, i // 256] * 8) for i in range(2000)])
@@ -265,7 +266,7 @@ def test_deletions_go_in_order_with_calls_and_again_after_a_break(client, stream
 def test_done_callbacks_run_once(client, streams):
     held, done = [], []
     streams.on_call = held.append
-    call = client._call_stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.arange(3.0)], Deadline(30))
+    call = stream_of(client).send(kernel_pb2.KernelCall(kernel="echo"), [np.arange(3.0)], Deadline(30))
     call.add_done_callback(done.append)
     assert not call.done
     wait_for(lambda: held)

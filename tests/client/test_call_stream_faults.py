@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from client.stream_server import Call, in_threads, wait_for
+from client_parts import stream_of
 
 import shardcall
 from shardcall._src.rpc.deadline import Deadline
@@ -145,7 +146,7 @@ def test_a_draining_stream_is_left_after_its_answers(client, streams):
     wait_for(lambda: held)
     streams.on_call = Call.answer
     streams.streams[0].drain()
-    wait_for(lambda: client._call_stream._current.draining)
+    wait_for(lambda: stream_of(client)._current.draining)
     assert client.call("echo", 2.0).array == 2.0
     assert len(streams.streams) == 2
     assert not streams.streams[0].half_closed.is_set()
@@ -258,7 +259,7 @@ def test_calls_and_deletions_are_sent_again_in_order(client, streams):
             call.answer()
 
     streams.on_call = hold_once
-    stream = client._call_stream
+    stream = stream_of(client)
     first = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
     stream.delete([b"a" * 16])
     second = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(2)], Deadline(30))
@@ -274,7 +275,7 @@ def test_calls_and_deletions_are_sent_again_in_order(client, streams):
 def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(client, streams):
     held = []
     streams.on_call = held.append
-    stream = client._call_stream
+    stream = stream_of(client)
     first = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
     stream.delete([b"a" * 16])
     wait_for(lambda: held)
@@ -288,7 +289,7 @@ def test_deletions_of_a_broken_stream_are_sent_by_the_one_that_replaces_it(clien
 
 
 def test_an_interrupted_call_at_the_head_of_those_that_wait_is_passed(client, streams):
-    stream, waiter = client._call_stream, SendWaiter()
+    stream, waiter = stream_of(client), SendWaiter()
     stream._waiting.append(waiter)
     waiter.abandoned = True
     assert client.call("echo", 1.0, timeout=5).array == 1.0
@@ -301,7 +302,7 @@ def test_a_forked_child_calls_nobody_back(client, streams):
     )  # this process goes on reading the stream, and has read its first frame
     before = len(streams.calls)
     streams.on_call = lambda call: None
-    stream, called = client._call_stream, []
+    stream, called = stream_of(client), []
     call = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
     call.add_done_callback(called.append)
     wait_for(lambda: len(streams.calls) > before)

@@ -6,6 +6,7 @@ import threading
 import grpc
 import numpy as np
 import pytest
+from client_parts import sender_of, version_of
 
 import shardcall
 from shardcall import Array, Mesh
@@ -22,9 +23,9 @@ def elsewhere(memory):
     """An array of a client whose server is another one: other address, other epoch."""
     with shardcall.connect(memory.server.address) as other:
         array = other.put([1.0])
-        array._version.server = type(array._version.server)("elsewhere:1", 1)
+        version_of(array).server = type(version_of(array).server)("elsewhere:1", 1)
         yield array
-        array._version.server = other._sender.here
+        version_of(array).server = sender_of(other).here
 
 
 def limit_arrays(memory, abort, count):
@@ -112,7 +113,7 @@ def test_an_array_on_another_server_is_refused_and_not_taken_for_lost(memory, cl
 @pytest.mark.parametrize(("address", "epoch"), [("elsewhere:1", 7), ("", 1)], ids=["address", "epoch"])
 def test_one_server_may_have_two_addresses_and_its_mesh_may_restart(client, address, epoch):
     h = client.put([1.0])
-    h._version.server = type(h._version.server)(address or client.address, epoch)
+    version_of(h).server = type(version_of(h).server)(address or client.address, epoch)
     assert h.get() == [1.0]
 
 

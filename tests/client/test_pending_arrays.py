@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from client.call_stream import FakeCallStream
+from client_parts import lease_of, pending_of, remote_arrays_of, unanswered_of, uses_of, version_of
 
 import shardcall
 from shardcall import Array, Mesh, P
@@ -54,7 +55,7 @@ def test_a_submitted_call_returns_before_it_runs(client, stream):
     assert repr(h) == "<RemoteArray float32[8,4], pending>"
     assert call.handles == [bytes.fromhex(h.handle)]
     assert (len(call.handles[0]), call.request_id, call.deadline.timeout_s) == (16, h.handle, 300.0)
-    assert call.lease_id == client._remote_arrays.lease_id
+    assert call.lease_id == remote_arrays_of(client).lease_id
     assert not call.done
     stream.run()
     np.testing.assert_array_equal(h.get(), np.full((8, 4), 3.0, np.float32))
@@ -313,22 +314,22 @@ def test_an_array_that_is_deleted_by_name_goes_in_order(client, stream, memory):
 def test_the_memory_of_a_long_chain_is_bounded(client, stream):
     stream.automatic = True
     x = client.submit("add", 0.0, 1.0)
-    first = weakref.ref(x._version.pending)
+    first = weakref.ref(version_of(x).pending)
     for _ in range(200):
         x = client.submit("add", x, 1)
     gc.collect()
     assert first() is None
-    assert not client._sender.pending._unanswered
-    assert not client._sender.pending._uses
-    assert len(client._sender.lease._arrays) <= 3
+    assert not unanswered_of(client)
+    assert not uses_of(client)
+    assert len(lease_of(client)._arrays) <= 3
     stream.failures["add"] = INVALID
     for _ in range(100):
         x = client.submit("add", x, 1)
-        later = weakref.ref(x._version.pending)
+        later = weakref.ref(version_of(x).pending)
     x = client.submit("add", x, 1)
     gc.collect()
     assert later() is None
-    assert len(client._sender.pending._failed) <= 64
+    assert len(pending_of(client)._failed) <= 64
     with pytest.raises(shardcall.InvalidOperandError):
         client.synchronize()
 
@@ -372,7 +373,7 @@ def test_the_types_of_a_kernel_without_an_entry_are_those_of_its_first_answer(cl
     stream.run()
     assert h.get().tolist() == [3.0, 4.0]
     stream.automatic = True
-    assert not client.submit("echo", [3.0])._version.pending
+    assert not version_of(client.submit("echo", [3.0])).pending
 
 
 def test_large_operands_are_not_streamed(client, stream, memory):
@@ -397,13 +398,13 @@ def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
     with pytest.raises(shardcall.DeadlineExceededError, match="the window is full"):
         client.submit("add", 1.0, 1)
     client.synchronize()
-    assert not client._sender.pending._unanswered
-    assert not client._sender.pending._uses
+    assert not unanswered_of(client)
+    assert not uses_of(client)
 
 
 def test_an_operand_on_another_server_is_refused(client, stream, memory):
     x = client.put([1.0])
-    x._version.server = ServerIdentity("elsewhere", -1)
+    version_of(x).server = ServerIdentity("elsewhere", -1)
     with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere"):
         client.submit("add", x, 1)
 
@@ -419,7 +420,7 @@ def test_threads_submit_and_read_at_once(client, stream):
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(chain, range(16))) == [start + 50.0 for start in range(16)]
-    assert not client._sender.pending._unanswered
+    assert not unanswered_of(client)
 
 
 def test_closing_cancels_submitted_calls(connect, stream):
@@ -439,13 +440,13 @@ def test_closing_in_the_block_leaves_no_error_for_its_end(connect):
 
 def test_a_forked_child_does_not_wait_for_its_parents_calls(client):
     h = client.submit("add", 1.0, 1.0)
-    client._sender.pending.begin_anew()
+    pending_of(client).begin_anew()
     with pytest.raises(shardcall.ArrayLostError, match=r"forked before .* call client.synchronize\(\) before"):
         h.visualize()
 
 
 def test_later_forks_do_not_wait_for_a_call_that_outlasted_one(client, stream):
-    pending = client._sender.pending
+    pending = pending_of(client)
     client.submit("add", 1.0, 1.0)
     assert pending.has_open_calls
     pending.give_up_calls()
@@ -461,5 +462,5 @@ def test_a_forked_child_does_not_raise_the_errors_of_its_parents_calls(client, s
     stream.failures["power"] = INVALID
     client.submit("power", np.array([1, 2]), -1)
     stream.run()
-    client._sender.pending.begin_anew()
+    pending_of(client).begin_anew()
     client.synchronize()

@@ -8,6 +8,7 @@ from functools import partial
 import grpc
 import numpy as np
 import pytest
+from client_parts import lease_of
 from rows import rows
 
 import shardcall
@@ -214,7 +215,7 @@ def test_a_handle_is_enough_for_another_client(memory, client):
 
 
 def test_describing_an_array_takes_it_from_no_call_whose_answer_is_in_transit(client):
-    lease, h = client._sender.lease, client.put([1.0])
+    lease, h = lease_of(client), client.put([1.0])
     lease.release([bytes.fromhex(h.handle)])  # as before the answer
     with lease.making():
         client.list()
@@ -233,7 +234,7 @@ def test_a_list_ignores_an_array_whose_answer_is_in_transit(memory, client, meth
         assert stored.wait(20)
         assert len(client.list()) == 1
         gc.collect()
-        assert not client._sender.lease.delete_dropped(lambda _: None)
+        assert not lease_of(client).delete_dropped(lambda _: None)
         release.set()
         array = pending.result(20)
     array = array if method == "put" else array.array
@@ -350,7 +351,7 @@ def test_an_array_whose_object_is_lost_is_deleted_in_the_next_round(memory, quic
 
 def test_the_thread_ends_with_the_last_array_and_begins_with_the_next(memory, quick):
     def thread():
-        return quick._sender.lease._thread
+        return lease_of(quick)._thread
 
     first = quick.put([1.0])
     old = thread()

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from client.conftest import FakeServer, default_info, serving
 from client.stream_server import StreamServer
+from client_parts import transport_of
 from rows import rows
 
 import shardcall as sc
@@ -141,7 +142,7 @@ def test_a_late_description_of_a_server_that_was_left_is_not_used(two):
 
     with sc.connect(addresses(two), call_stream=False) as client:
         second.info = describe
-        servers = client._transport.servers
+        servers = transport_of(client).servers
         servers.leave(0)
         late = threading.Thread(target=client.call, args=["echo", 1.0])
         late.start()

@@ -4,6 +4,7 @@ import grpc
 import numpy as np
 import pytest
 from client.stream_server import Call, StreamServer
+from client_parts import remote_arrays_of
 
 import shardcall
 from shardcall import P
@@ -47,7 +48,7 @@ def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(str
     assert item.inline == X.tobytes()
     assert item.mesh == mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)])
     assert [list(entry.axis_names) for entry in item.spec.spec.entries] == [["x"]]
-    assert item.lease_id == other.lease_id == stream_client._remote_arrays.lease_id
+    assert item.lease_id == other.lease_id == remote_arrays_of(stream_client).lease_id
     assert item.handle == bytes.fromhex(h.handle)
     assert (len(item.handle), len({item.handle, other.handle})) == (16, 2)
     assert item.request_id not in ("", other.request_id, h.handle)

@@ -9,6 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from client.stream_server import HIT, TIMING, Call, wait_for
+from client_parts import lease_of, stream_of, transport_of, unanswered_of, uses_of, version_of
 
 import shardcall
 from shardcall.v1 import kernel_service_pb2
@@ -60,19 +61,19 @@ def test_synchronize_waits_by_the_timeouts_of_the_calls(client, held):
 
 
 def test_a_call_that_is_interrupted_after_it_was_sent_is_cancelled(client, streams, held, monkeypatch):
-    send = client._call_stream.send
+    send = stream_of(client).send
 
     def interrupted(*arguments, **keywords):
         send(*arguments, **keywords)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client._call_stream, "send", interrupted)
+    monkeypatch.setattr(stream_of(client), "send", interrupted)
     with pytest.raises(KeyboardInterrupt):
         client.submit("negative", X)
-    assert not client._sender.pending._unanswered
-    assert not client._sender.pending._uses
+    assert not unanswered_of(client)
+    assert not uses_of(client)
     wait_for(lambda: held)
-    assert client._sender.lease.holds(held[0].item.result_handles[0])  # which deletes it
+    assert lease_of(client).holds(held[0].item.result_handles[0])  # which deletes it
     assert streams.streams[0].cancelled.get(timeout=10) == held[0].item.number
     client.synchronize()
 
@@ -85,7 +86,7 @@ def test_a_call_that_is_interrupted_before_it_is_sent_is_forgotten(client, strea
         patch.setattr("shardcall._src.transfer.stream_connection.StreamConnection.add", interrupt)
         with pytest.raises(KeyboardInterrupt):
             client.submit("negative", X)
-    assert not client._sender.pending._unanswered
+    assert not unanswered_of(client)
     client.synchronize()
     assert client.submit("negative", X).spec is not None
 
@@ -107,19 +108,18 @@ def test_waits_that_end_early_leave_nothing(client, held):
     for _ in range(3):
         with pytest.raises(shardcall.DeadlineExceededError):
             client.synchronize(timeout=0.01)
-    assert not h._version.pending._waiting
+    assert not version_of(h).pending._waiting
 
 
 def test_the_first_of_many_errors_is_raised(client, streams):
     streams.on_call = lambda call: call.fail(INVALID, "INVALID_VALUE", f"call {len(streams.calls)} is wrong")
-    pending = client._sender.pending
     arrays = [client.submit("negative", X) for _ in range(100)]
-    wait_for(lambda: not pending._unanswered)
+    wait_for(lambda: not unanswered_of(client))
     for array in arrays[:64]:  # errors that were raised take no space
         with pytest.raises(InvalidOperandError):
             array.get()
     arrays += [client.submit("negative", X)]
-    wait_for(lambda: not pending._unanswered)
+    wait_for(lambda: not unanswered_of(client))
     with pytest.raises(InvalidOperandError, match="call 101 is wrong"):
         client.synchronize()
     for _ in range(100):
@@ -139,7 +139,7 @@ def test_an_exception_in_the_thread_that_reads_fails_the_calls(client, streams, 
 
     streams.on_call = lambda call: call.stream.end(grpc.StatusCode.UNAVAILABLE)
     with monkeypatch.context() as patch:
-        patch.setattr(client._transport, "renew_token", fail)
+        patch.setattr(transport_of(client), "renew_token", fail)
         h = client.submit("negative", X, timeout=60)
         with pytest.raises(shardcall.InternalServerError, match="TypeError: no such thing"):
             h.get()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
+from client_parts import transport_of
 from rows import rows
 
 import shardcall
@@ -139,7 +140,7 @@ def test_no_token_goes_where_no_private_socket_is(server, user_token, exchange):
         assert shown(server) is None
         assert (
             f"no server of this user on this machine listens at {server.address}"
-            in client._transport.servers.token.advice
+            in transport_of(client).servers.token.advice
         )
     token = find_token(REMOTE, None, encrypted=True)
     assert token.show(60) == ""
@@ -306,7 +307,7 @@ def test_a_variable_that_is_no_token_is_named(monkeypatch):
 
 def test_no_repr_of_a_client_contains_the_token(server):
     with shardcall.connect(server.address, token=EXPLICIT) as client:
-        things = [client, client._transport, client._transport.servers.token, Token(EXPLICIT, "x")]
+        things = [client, transport_of(client), transport_of(client).servers.token, Token(EXPLICIT, "x")]
         assert not any(EXPLICIT in repr(thing) + str(thing) for thing in things)
 
 

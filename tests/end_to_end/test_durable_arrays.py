@@ -14,6 +14,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from client_parts import remote_arrays_of
 from conftest import ServerProcess, running_server
 from end_to_end.processes import wait_for
 
@@ -159,7 +160,7 @@ def test_later_writes_are_lost_and_say_so(servers):
     assert re.search(r"the last checkpoint, of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, does not have it", str(error))
     same(client.open("u").get(), X)
     same(u.get(), X)  # the object follows its name
-    client._remote_arrays._sender.delete([bytes.fromhex(u.handle)], Deadline(30.0))  # as if its object were dropped
+    remote_arrays_of(client)._sender.delete([bytes.fromhex(u.handle)], Deadline(30.0))  # as if its object were dropped
     same(client.open("u").get(), X)
 
 

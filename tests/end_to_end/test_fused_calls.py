@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from client_parts import pending_of, programs_of, sender_of, submitter_of, unanswered_of, uses_of, version_of
 from end_to_end.processes import wait_for
 
 import shardcall as sc
@@ -92,7 +93,7 @@ def test_scalars_are_no_part_of_the_program(client):
         result = (h * k) + 0.5 * k
         assert np.array_equal(result.get(), U * k + 0.5 * k)
     assert ran(client) == [("program", 2, 1)] * 4
-    assert len(client._submitter.sending._programs._programs) == 1
+    assert len(programs_of(client)) == 1
 
 
 def test_errors_of_arguments_are_raised_in_their_line(client):
@@ -157,10 +158,10 @@ def test_what_is_recorded_is_sent_after_some_time(server, monkeypatch):
     monkeypatch.setattr(submitter, "_IDLE_S", 0.001)
     with connect(server) as client:
         result = (client.put(U) + 1) * 2
-        pending = client._sender.pending
+        pending = pending_of(client)
         waited = threading.Event()
         for _ in range(6000):
-            if result._version.pending is None or result._version.pending.recording is None:
+            if version_of(result).pending is None or version_of(result).pending.recording is None:
                 break
             waited.wait(0.01)
         assert np.array_equal(result.get(), (U + 1) * 2)
@@ -273,7 +274,7 @@ def test_a_program_that_ran_before_and_is_refused_runs_as_calls(client):
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.sending._programs._programs._items.values()
+            (program,) = programs_of(client)
             program.graph = REFUSED
         kept = h + 1
         last = kept * kept
@@ -335,7 +336,7 @@ def test_the_end_of_the_block_sends_and_raises(server):
 
 def test_fuse_is_off_where_every_call_is_waited_for(server):
     with connect(server, synchronous=True) as client:
-        assert not client._submitter.is_recording
+        assert not submitter_of(client).is_recording
         assert len(client.trace_calls()) == 0
 
 
@@ -351,7 +352,7 @@ def test_clients_record_a_bounded_number_of_programs(client, monkeypatch):
             x = abs(x) if k & 8 else np.exp(x)
             x = x + x if k & 16 else x * x
         x.get()
-    assert client._submitter.sending._programs._new <= 30
+    assert submitter_of(client).sending._programs._new <= 30
 
 
 def test_calls_of_a_failed_program_that_are_interrupted_fail(server, client, monkeypatch):
@@ -377,12 +378,12 @@ def refused_program(client):
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.sending._programs._programs._items.values()
+            (program,) = programs_of(client)
             program.graph = REFUSED
         first = h + 1
         last = first * first
-        client._submitter.flush()
-    wait_for(lambda: not client._submitter.pending._unanswered)
+        submitter_of(client).flush()
+    wait_for(lambda: not unanswered_of(client))
     return h, first, last
 
 
@@ -419,14 +420,14 @@ def test_a_late_answer_to_a_failed_program_is_not_that_of_a_call_sent_again(clie
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            (program,) = client._submitter.sending._programs._programs._items.values()
+            (program,) = programs_of(client)
             program.graph = REFUSED
             monkeypatch.setattr(PendingCalls, "_answered", answer_slowly)
         first = h + 1
         last = first * first
         assert np.array_equal(first.get(), U + 1)
     assert np.array_equal(last.get(), (U + 1) ** 2)
-    assert not client._submitter.pending._uses
+    assert not uses_of(client)
 
 
 def test_calls_of_a_failed_program_whose_sending_was_interrupted_fail(client, monkeypatch):
@@ -484,13 +485,13 @@ def test_programs_that_failed_one_after_the_other_are_sent_again_in_that_order(c
     h = client.put(U)
     for is_refused in (False, True):
         if is_refused:
-            for program in client._submitter.sending._programs._programs._items.values():
+            for program in programs_of(client):
                 program.graph = REFUSED
         results, expected = [h], [U]
         for _ in range(length):
             results.append((results[-1] + 1) * 2)
             expected.append((expected[-1] + 1) * 2)
-            client._submitter.flush()
+            submitter_of(client).flush()
         for result, values in zip(reversed(results), reversed(expected), strict=True):
             assert np.array_equal(result.get(), values)
     client.synchronize()
@@ -499,15 +500,15 @@ def test_programs_that_failed_one_after_the_other_are_sent_again_in_that_order(c
 def test_bounds_of_slices_are_parts_of_a_program_unless_they_differ(client):
     x = np.random.default_rng(4).normal(size=(43, 5))
     sent = []
-    send = client._sender.send
-    client._sender.send = lambda call, *rest, **how: sent.append(call.message) or send(call, *rest, **how)
+    send = sender_of(client).send
+    sender_of(client).send = lambda call, *rest, **how: sent.append(call.message) or send(call, *rest, **how)
     try:
         for k in (1, 1, 2, 3, 4, 1):
             h = client.put(x, mesh={"x": 4}, spec=("x", None))  # slices of one array are computed once
             mean = (h[k : k + 30] + h[k - 1 : k + 29]) * 0.5
             assert np.array_equal(mean.get(), (x[k : k + 30] + x[k - 1 : k + 29]) * 0.5)
     finally:
-        del client._sender.send
+        del sender_of(client).send
     programs = [call.parameters["graph"].program for call in sent if call.kernel == "graph"]
     assert all(call.parameters["exact"].bool_value for call in sent if call.kernel == "graph")
     assert [sum(node.kernel == "getitem" for node in program.graphs[0].nodes) for program in programs] == [2] * 6

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from client_parts import transport_of
 from conftest import ServerProcess, running_server
 from end_to_end.messages import token_of
 from end_to_end.processes import wait_for
@@ -185,13 +186,13 @@ def test_a_name_has_letters_digits_and_three_signs(client, name):
 
 def test_a_read_of_an_array_with_a_name_is_one_round_trip(ours, others, monkeypatch):
     h, g, rpcs = ours.put(X, **PLACED, name="u"), others.open("u"), []
-    send = ours._transport._send
+    send = transport_of(ours)._send
 
     def counted(*args, **options):
         rpcs.append(args)
         return send(*args, **options)
 
-    monkeypatch.setattr(ours._transport, "_send", counted)
+    monkeypatch.setattr(transport_of(ours), "_send", counted)
     same(h.get(), X)
     assert len(rpcs) == 1
     g *= 2
@@ -207,12 +208,12 @@ def test_a_read_of_an_array_with_a_name_is_one_round_trip(ours, others, monkeypa
 
 def test_an_array_is_copied_by_its_handle_or_its_name(ours):
     h = ours.put(X, name="u")
-    ours._transport.get_array(
+    transport_of(ours).get_array(
         array_service_pb2.GetArrayRequest(name="u"), lambda messages, _: [*messages], Deadline(60)
     )
     both = array_service_pb2.GetArrayRequest(name="u", handle=bytes.fromhex(h.handle))
     with pytest.raises(sc.InvalidRequestError, match="a handle and the name 'u'; send one of them"):
-        ours._transport.get_array(both, lambda messages, _: [*messages], Deadline(60))
+        transport_of(ours).get_array(both, lambda messages, _: [*messages], Deadline(60))
 
 
 def test_views_have_no_names(ours):

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from client_parts import stream_of
 from end_to_end.processes import wait_for
 from end_to_end.raw_stream import item, opened, prepare
 
@@ -157,7 +158,7 @@ def test_results_of_one_element_come_with_the_answer(client, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a call of its own")
 
-    monkeypatch.setattr(client._call_stream, "read", refuse)
+    monkeypatch.setattr(stream_of(client), "read", refuse)
     x = client.put(np.arange(12.0).reshape(4, 3), mesh={"x": 2}, spec=("x", None))
     assert float(x.sum()) == 66
     assert (x.max() - 1).get() == 10

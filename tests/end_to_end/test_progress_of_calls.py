@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from client_parts import transport_of
 from end_to_end.messages import token_of
 from end_to_end.processes import wait_for
 
@@ -18,8 +19,8 @@ LONG = 10**12
 def progress_rpc(client, request_id):
     """Returns the progress of the calls that the server lists for a client."""
     request = server_info_service_pb2.GetProgressRequest(request_ids=[request_id])
-    method = client._transport.stubs.server.GetProgress
-    return list(client._transport.unary(method, request, Deadline(60)).calls)
+    method = transport_of(client).stubs.server.GetProgress
+    return list(transport_of(client).unary(method, request, Deadline(60)).calls)
 
 
 def iterations(array):

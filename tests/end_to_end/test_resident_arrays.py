@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from client_parts import remote_arrays_of
 from end_to_end.processes import X
 from pairs import pairs_of
 
@@ -33,7 +34,7 @@ def _without_what_others_lost(client, streaming, unary) -> None:
     """Arrays whose objects earlier tests have lost, which else go with the next that is made, or with time."""
     gc.collect()
     for one in (client, streaming, unary):
-        one._remote_arrays._delete_dropped(Deadline(20.0))
+        remote_arrays_of(one)._delete_dropped(Deadline(20.0))
 
 
 @pytest.fixture(scope="module")

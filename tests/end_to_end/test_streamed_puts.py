@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from client_parts import remote_arrays_of, sender_of, transport_of
 from end_to_end.messages import call, open_channel, tensor, token_of
 from end_to_end.processes import wait_for
 from end_to_end.raw_stream import LEASE, TYPES, Stream, cancel, delete, item, opened, prepare, put, read
@@ -44,8 +45,8 @@ def only_streamed(client, monkeypatch) -> sc.Client:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("an RPC of its own")
 
-    monkeypatch.setattr(client._transport, "put_array", refuse)
-    monkeypatch.setattr(client._transport, "get_array", refuse)
+    monkeypatch.setattr(transport_of(client), "put_array", refuse)
+    monkeypatch.setattr(transport_of(client), "get_array", refuse)
     return client
 
 
@@ -220,7 +221,7 @@ def test_the_errors_of_puts_are_those_of_the_rpc(client, monkeypatch):
         return raised
 
     by_stream = failures()
-    monkeypatch.setattr(client._remote_arrays, "_stream_for", lambda nbytes: None)
+    monkeypatch.setattr(remote_arrays_of(client), "_stream_for", lambda nbytes: None)
     assert failures() == by_stream
 
 
@@ -232,7 +233,7 @@ def test_the_limits_of_arrays_are_those_of_the_rpc(server_factory, monkeypatch):
         for streams in (True, False):
             with monkeypatch.context() as patch:
                 if not streams:
-                    patch.setattr(client._remote_arrays, "_stream_for", lambda nbytes: None)
+                    patch.setattr(remote_arrays_of(client), "_stream_for", lambda nbytes: None)
                 with pytest.raises(sc.ResourceExhaustedError) as caught:
                     client.put(np.zeros(6000))
                 messages.append((caught.value.reason, caught.value.message))
@@ -272,7 +273,7 @@ def test_a_put_outlasts_a_restart_of_the_mesh(server_factory):
         (worker,) = server.worker_pids()
         with stopped(server):
             waiting = pool.submit(client.put, X + 1)
-            wait_for(lambda: client._sender._stream._current.unanswered)
+            wait_for(lambda: sender_of(client)._stream._current.unanswered)
             os.kill(worker, signal.SIGKILL)
         np.testing.assert_array_equal(waiting.result(60).get(), X + 1)
         with pytest.raises(sc.ArrayLostError, match="which the mesh no longer has"):

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from client_parts import transport_of
 from end_to_end.messages import call, open_channel, tensor, token_of
 from end_to_end.processes import wait_for
 from end_to_end.raw_stream import TYPES, Stream, cancel, delete, item, opened, prepare, read
@@ -55,7 +56,7 @@ def only_streamed(client, monkeypatch) -> sc.Client:
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("an RPC of its own")
 
-    monkeypatch.setattr(client._transport, "get_array", refuse)
+    monkeypatch.setattr(transport_of(client), "get_array", refuse)
     return client
 
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from client_parts import sender_of
 
 import shardcall as sc
 from shardcall._src.traced.tracing import FunctionTracer
@@ -28,13 +29,13 @@ def put(client, array):
 def calls(client, function, *args, **kwargs):
     """The calls that the server gets for a call of a function, by kernel."""
     recorded = []
-    send, run = client._sender.send, client._run
-    client._sender.send = lambda call, *rest, **how: recorded.append(call) or send(call, *rest, **how)
+    send, run = sender_of(client).send, client._run
+    sender_of(client).send = lambda call, *rest, **how: recorded.append(call) or send(call, *rest, **how)
     client._run = lambda call, *rest, **how: recorded.append(call) or run(call, *rest, **how)
     try:
         result = function(*args, **kwargs)
     finally:
-        del client._sender.send, client._run
+        del sender_of(client).send, client._run
     return result, [call.message.kernel for call in recorded]
 
 

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from client_parts import lease_of
 from conftest import running_server
 from end_to_end.processes import wait_for
 
@@ -116,7 +117,7 @@ def test_after_a_drain_calls_arrays_and_limits_are_those_of_the_next_server(serv
         assert client.address == second.address
         described = client.server_info()
         assert client._info.limits == described.limits != before
-        assert client._sender.lease._interval_s == described.limits.lease_seconds / 4 == 5
+        assert lease_of(client)._interval_s == described.limits.lease_seconds / 4 == 5
         g = client.put(np.arange(4.0))
         assert (g + 1).get().tolist() == [1, 2, 3, 4]
         assert other.diff(g).array.tolist() == [1, 1, 1]

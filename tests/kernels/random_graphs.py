@@ -56,7 +56,7 @@ class RandomGraph:
 
     def __init__(self, seed: int | str, *, is_smooth: bool = False, max_nodes: int = 30) -> None:
         self.chance = random.Random(seed)
-        self._is_smooth = is_smooth
+        self.is_smooth = is_smooth
         self.write = GraphWriter()
         self.arrays: dict[Value, np.ndarray] = {}
         self.references: list[Reference] = []
@@ -135,7 +135,7 @@ class RandomGraph:
             try:
                 self.add(family(self))
             except UnfitCallError:
-                family = self.chance.choice(SMOOTH if self._is_smooth else FAMILIES)
+                family = self.chance.choice(SMOOTH if self.is_smooth else FAMILIES)
             else:
                 return
 
@@ -189,12 +189,12 @@ def _normal(values: np.random.Generator, shape: tuple[int, ...], name: str) -> n
 
 
 def _unary(graph: RandomGraph) -> Drawn:
-    name = graph.chance.choice(_SMOOTH_UNARY if graph._is_smooth else _UNARY)
+    name = graph.chance.choice(_SMOOTH_UNARY if graph.is_smooth else _UNARY)
     return name, [graph.pick()], {}, getattr(np, name)
 
 
 def _binary(graph: RandomGraph) -> Drawn:
-    name = graph.chance.choice(_SMOOTH_BINARY if graph._is_smooth else _BINARY)
+    name = graph.chance.choice(_SMOOTH_BINARY if graph.is_smooth else _BINARY)
     return name, [graph.pick(), graph.pick()], {}, getattr(np, name)
 
 
@@ -205,7 +205,7 @@ def _selection(graph: RandomGraph) -> Drawn:
 
 
 def _reduction(graph: RandomGraph) -> Drawn:
-    name = graph.chance.choice(("sum", "mean") if graph._is_smooth else _REDUCTIONS)
+    name = graph.chance.choice(("sum", "mean") if graph.is_smooth else _REDUCTIONS)
     x = graph.pick(min_ndim=1)
     how = {"axis": graph.axis(x), "keepdims": graph.chance.random() < 0.5}
     return name, [x], how, lambda x: getattr(np, name)(x, **how)
@@ -349,7 +349,7 @@ def _scan(graph: RandomGraph) -> Drawn:
     array = graph.arrays[xs]
     if array.ndim < 2:
         raise UnfitCallError
-    name = "max" if array.dtype.kind in "iub" or not graph._is_smooth else "sum"
+    name = "max" if array.dtype.kind in "iub" or not graph.is_smooth else "sum"
     first = graph.add((name, [xs], {"axis": 0}, lambda x: getattr(np, name)(x, axis=0)))
     if graph.arrays[first].dtype != array.dtype:
         raise UnfitCallError

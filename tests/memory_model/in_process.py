@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from client_parts import version_of
 
 import shardcall as sc
 from shardcall._src.calls.call_memo import are_plain
@@ -130,7 +131,7 @@ def values_of(item: Any) -> np.ndarray:
     array = item if isinstance(item, ArrayVersion) else find_remote_array(item)
     if array is None:
         return as_operand(item, "an operand")
-    version = array if isinstance(array, ArrayVersion) else array._version
+    version = array if isinstance(array, ArrayVersion) else version_of(array)
     result = version.pending
     if not isinstance(result, ComputedResult):
         version.settled()  # which refuses an array of a trace

@@ -320,3 +320,16 @@ def test_no_folders_import_one_another_in_a_circle() -> None:
 def test_no_files_import_one_another_in_a_circle() -> None:
     graph = {module: {name for name in imports(module, typed=True) if name in MODULES} - {module} for module in MODULES}
     TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+def test_few_lines_of_the_tests_use_private_attributes_of_other_objects() -> None:
+    """Those of named tuples, of notebooks and of `os` are public; `client_parts` has the parts of clients."""
+    public = {"_src", "_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_svg_", "_exit"}
+    lines = {
+        f"{file.relative_to(ROOT)}:{node.end_lineno} {node.attr}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute) and re.match("_(?!_)", node.attr) and node.attr not in public
+        if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"))
+    }
+    assert len({line.split()[0] for line in lines}) <= 150, "\n".join(sorted(lines))

@@ -79,6 +79,14 @@ class Host:
         )
         self.slot.watch()
 
+    @property
+    def regions(self) -> Any:
+        return self.slot._regions
+
+    @property
+    def arena(self) -> Any:
+        return self.slot._arena
+
     def hear(self) -> host_service_pb2.JoinRequest | Chunk:
         return self.said.get(timeout=PATIENCE_S)
 
@@ -181,7 +189,7 @@ def test_a_command_that_failed_has_no_results_and_its_memory_is_the_next_ones(ho
     message, fd = host.process.command()
     assert (message.call_id, fd) == (2, None), "the worker has that memory already"
     assert message.execute.results[0].blocks.memory_id == attach.attach_memory.memory_id
-    assert host.slot._regions.keys() == {2}
+    assert host.regions.keys() == {2}
 
 
 def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
@@ -215,14 +223,14 @@ def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch,
         raise CallError(Reason.OUT_OF_HOST_MEMORY, "no memory")
 
     if when == "taken":
-        monkeypatch.setattr(host.slot._arena, "acquire", refuse)
+        monkeypatch.setattr(host.arena, "acquire", refuse)
     else:
-        monkeypatch.setattr(host.slot._arena, "extend", refuse)
+        monkeypatch.setattr(host.arena, "extend", refuse)
     host.command(1, b"x" * 10)
     reported = link_pb2.WorkerMessage.FromString(host.hear().worker_message)
     assert (reported.call_id, reported.failure.message) == (0, "no memory")
     host.chunks(b"x" * 10)
-    assert (host.slot._regions, host.slot._arena.in_use) == ({}, 0)
+    assert (host.regions, host.arena.in_use) == ({}, 0)
 
 
 def test_the_exit_of_the_worker_is_reported(host):
@@ -238,12 +246,12 @@ def test_a_slot_that_is_closed_lets_go_of_all_its_memory(host):
         os.close(fd)
         host.chunks(b"x" * 10)
         host.process.command()
-    files = [region.fd for region, _, _ in host.slot._regions.values()]
+    files = [region.fd for region, _, _ in host.regions.values()]
     assert len({os.fstat(fd).st_ino for fd in files}) == 3
     host.process.answer(call_id=1, executed=link_pb2.Executed())
     host.hear()
     host.slot.close()
-    assert (host.slot._arena.in_use, host.slot._arena.idle_bytes) == (0, 0)
+    assert (host.arena.in_use, host.arena.idle_bytes) == (0, 0)
     for fd in files:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(fd)
@@ -264,12 +272,12 @@ def test_results_that_arrive_while_the_slot_closes_release_their_memory_too(host
 
     host.slot._send_request = say
     host.process.answer(call_id=1, executed=link_pb2.Executed())
-    while host.slot._regions:
+    while host.regions:
         threading.Event().wait(0.01)
     host.slot.close()
     may_go_on.set()
     assert done.wait(PATIENCE_S)
-    assert (host.slot._arena.in_use, host.slot._arena.idle_bytes) == (0, 0)
+    assert (host.arena.in_use, host.arena.idle_bytes) == (0, 0)
 
 
 def join_stream() -> JoinStream:
