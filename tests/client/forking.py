@@ -18,7 +18,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from client_parts import stream_of, version_of
 
 import shardcall
 from shardcall._src.calls.call_memo import CallMemo
@@ -176,12 +175,12 @@ def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
         array = lease.hold(b"child's", OnMesh)
         assert lease._thread is not None
         assert lease._thread.is_alive()
-        assert lease.close() == ([b"child's"], [version_of(array)])
+        assert lease.close() == ([b"child's"], [array._version])
 
     with lease._lock:
         in_child(begin)
     assert lease.lease_id == lease_id
-    assert lease.close() == ([b"parent's"], [version_of(kept)])
+    assert lease.close() == ([b"parent's"], [kept._version])
     assert not deleted
 
 
@@ -279,7 +278,7 @@ def a_child_forked_amid_calls_makes_single_rpcs():
     """The thread that forks holds the stream's lock, as a signal handler may."""
     with streaming() as (client, served):
         call(client)
-        with stream_of(client)._lock:
+        with client._call_stream._lock:
             in_child(lambda: call(client))
         call(client)
         assert served() == [10, 1]
