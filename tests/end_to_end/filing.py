@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall_core.wire import token_file

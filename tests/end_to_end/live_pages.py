@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from conftest import ServerProcess, running_server
 from end_to_end.scraping import metrics_url
+from servers import ServerProcess, running_server
 
 from shardcall_core.wire import token_file
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from conftest import ServerProcess
+from servers import ServerProcess
 
 import shardcall as sc
 

@@ -10,9 +10,9 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess
 from end_to_end.messages import call, open_channel, tensor
 from google.rpc import error_details_pb2, status_pb2
+from servers import ServerProcess
 
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 

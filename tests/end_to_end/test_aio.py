@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.processes import holds_nothing, wait_for
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import aio

@@ -4,8 +4,8 @@ import copy
 
 import numpy as np
 import pytest
-from conftest import running_server
 from end_to_end.processes import wait_for
+from servers import running_server
 
 import shardcall as sc
 from shardcall._src.device_arrays.bucketed_array import BucketedArray, bucket_size

@@ -13,10 +13,10 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import call, details, open_channel, tensor, token_of
 from end_to_end.processes import wait_for
 from end_to_end.raw_stream import Stream, cancel, delete, item, opened, prepare
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, execute, open_channel, operand, token_of
 from end_to_end.processes import left_empty, wait_for
 from faults import slow_kernel
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2_grpc

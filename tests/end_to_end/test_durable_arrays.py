@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from client_parts import remote_arrays_of
-from conftest import ServerProcess, running_server
 from end_to_end.processes import wait_for
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P

@@ -10,10 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
 from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, left_empty, memory_files, wait_for
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.inference_requests import (
     DTYPES,
     Stub,
@@ -26,6 +25,7 @@ from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, op
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from rows import rows
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import model_service_pb2

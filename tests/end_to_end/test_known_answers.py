@@ -10,9 +10,9 @@ import sys
 import known_answers
 import numpy as np
 import pytest
-from conftest import running_server
 from end_to_end.processes import wait_for
 from end_to_end.scraping import log_lines, metrics_url, scrape
+from servers import running_server
 
 import shardcall as sc
 

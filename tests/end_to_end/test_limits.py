@@ -13,9 +13,9 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import header, open_channel
 from end_to_end.processes import X, is_busy, left_empty, wait_for
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P

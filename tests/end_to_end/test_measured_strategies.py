@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import running_server
+from servers import running_server
 
 import shardcall as sc
 from shardcall import P

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from client_parts import transport_of
-from conftest import ServerProcess, running_server
 from end_to_end.messages import token_of
 from end_to_end.processes import wait_for
 from rows import rows
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P, aio

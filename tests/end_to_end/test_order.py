@@ -11,10 +11,10 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, header, mesh, open_channel, operand, spec
 from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
 from end_to_end.segments_by_hand import MIB, held_segment
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc, segment_service_pb2_grpc

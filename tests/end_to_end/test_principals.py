@@ -11,12 +11,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import chunk, details, execute, header, open_channel, operand
 from end_to_end.processes import wait_for
 from end_to_end.raw_stream import Stream, item, prepare, put
 from end_to_end.scraping import metrics_url, scrape
 from rows import rows
+from servers import ServerProcess, running_server
 from typer.testing import CliRunner
 
 import shardcall as sc

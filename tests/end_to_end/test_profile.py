@@ -15,10 +15,10 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import DEVICES, running_server
 from end_to_end.messages import check, details, open_channel, token_of
 from end_to_end.processes import wait_for
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from servers import DEVICES, running_server
 
 import shardcall as sc
 from shardcall import aio

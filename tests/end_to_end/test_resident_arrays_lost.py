@@ -12,9 +12,9 @@ from contextlib import suppress
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import chunk, details, mesh, open_channel, operand, spec, tensor
 from end_to_end.processes import X, holds_nothing, wait_for
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P

@@ -12,11 +12,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import running_server
 from end_to_end.processes import holds_nothing, wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pairs import pairs_of
+from servers import running_server
 
 import shardcall as sc
 

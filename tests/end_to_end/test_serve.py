@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel
 from end_to_end.processes import wait_for
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import token_of
 from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 

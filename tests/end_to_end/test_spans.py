@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
-from conftest import running_server
 from end_to_end.messages import execute, open_channel, operand
 from end_to_end.processes import wait_for
 from end_to_end.raw_stream import item, opened, prepare
+from servers import running_server
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2_grpc

@@ -14,10 +14,10 @@ import urllib.request
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import open_channel, token_of
 from end_to_end.processes import wait_for
 from end_to_end.scraping import log_lines, metrics_url, scrape
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall_core.wire import token_file

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import running_server
 from end_to_end.messages import token_of
+from servers import running_server
 
 import shardcall as sc
 from shardcall_core.wire import token_file

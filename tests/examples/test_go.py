@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import DEVICES, running_server
 from end_to_end.messages import token_of
+from servers import DEVICES, running_server
 
 from shardcall_server.certificate_authority import make_authority
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import numpy as np
-from conftest import ServerProcess
 from end_to_end.processes import X
+from servers import ServerProcess
 
 import shardcall as sc
 

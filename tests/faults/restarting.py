@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from conftest import ServerProcess, running_server
+from servers import ServerProcess, running_server
 
 
 class RestartingServer:

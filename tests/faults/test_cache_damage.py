@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.processes import wait_for
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P

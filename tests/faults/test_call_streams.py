@@ -17,12 +17,12 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
 from end_to_end.processes import holds_nothing, left_empty, wait_for
 from faults import slow_kernel
 from faults.gauges import MIB, AllowedGrowth, Gauges, drift_report, growth
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import mesh_pb2

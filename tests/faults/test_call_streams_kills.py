@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import call, open_channel
 from end_to_end.processes import alive, holds_nothing, left_empty, stop, wait_for
 from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
 from faults.restarting import RestartingServer
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import children
 from end_to_end.messages import token_of
 from end_to_end.processes import wait_for
 from faults import faulty_kernels, slow_kernel
+from servers import children
 
 import shardcall as sc
 

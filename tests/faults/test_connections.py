@@ -13,11 +13,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.processes import wait_for
 from faults import raw_connections as raw
 from faults.canary import Canary
 from grpc_reflection.v1alpha import reflection_pb2
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall_core.wire import token_file

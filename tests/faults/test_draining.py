@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
-from conftest import ServerProcess
 from end_to_end.processes import X, alive, wait_for
+from servers import ServerProcess
 
 import shardcall as sc
 from shardcall._src.memory.segment import open_segment

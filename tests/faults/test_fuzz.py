@@ -14,7 +14,6 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import INVALID, details, open_channel
 from faults.bad_input_rows import METHODS
 from faults.canary import Canary
@@ -23,6 +22,7 @@ from faults.mutations import MutatedRequest, Mutations
 from faults.mutations_oracles import wrong
 from faults.mutations_seeds import valid_requests
 from faults.test_bad_input import SERVER_DETAILS
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 

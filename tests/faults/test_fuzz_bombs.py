@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import details, mesh, open_channel, spec, tensor
 from faults.bad_input_rows import BIG, I32, METHODS, X8, call, inline_operand
 from faults.canary import Canary
 from faults.gauges import MIB, Gauges
+from servers import ServerProcess, running_server
 
 from shardcall.v1 import kernel_service_pb2
 from shardcall_server.host_memory import memory_bytes

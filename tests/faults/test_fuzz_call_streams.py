@@ -12,13 +12,13 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import call, details, mesh, open_channel, tensor
 from faults.canary import Canary
 from faults.mutations import Mutations, ValidRequest
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, put, read, result, run
 from faults.test_bad_input import SERVER_DETAILS
 from google.rpc import status_pb2
+from servers import ServerProcess, running_server
 
 from shardcall.v1 import call_stream_pb2
 

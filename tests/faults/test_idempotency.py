@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess
 from end_to_end.messages import F64, call, check, execute, open_channel, operand, tensor, token_of
 from end_to_end.processes import X, wait_for
 from faults.cutting_proxy import CuttingProxy
+from servers import ServerProcess
 
 import shardcall as sc
 from shardcall.v1 import (

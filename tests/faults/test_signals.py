@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from conftest import ServerProcess
 from faults import signalled_calls
+from servers import ServerProcess
 
 from shardcall_core import locks
 

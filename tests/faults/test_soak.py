@@ -18,10 +18,10 @@ from itertools import cycle
 from pathlib import Path
 
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import token_of
 from end_to_end.processes import holds_nothing, wait_for
 from faults.gauges import AllowedGrowth, Gauges, drift_report, growth
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.messages import SMALL_WINDOW, header, open_channel
 from end_to_end.processes import left_empty, wait_for
 from end_to_end.scraping import log_lines, metrics_url, scrape
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import (

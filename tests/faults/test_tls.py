@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import aio

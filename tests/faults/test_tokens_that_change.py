@@ -15,10 +15,10 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from conftest import ServerProcess, running_server
 from end_to_end.inference_requests import Stub, arrays_of, connected, infer, pb, shared_file
 from end_to_end.messages import chunk, header, open_channel
 from end_to_end.processes import wait_for
+from servers import ServerProcess, running_server
 from typer.testing import CliRunner
 
 import shardcall as sc

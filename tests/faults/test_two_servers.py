@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import pytest
 from client_parts import lease_of
-from conftest import running_server
 from end_to_end.processes import wait_for
+from servers import running_server
 
 import shardcall as sc
 

@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from conftest import ServerProcess
 from end_to_end.messages import open_channel
 from end_to_end.processes import X, alive, computing, wait_for
 from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from servers import ServerProcess
 
 import shardcall as sc
 from shardcall import aio

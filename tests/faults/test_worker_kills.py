@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ServerProcess, start_server
 from end_to_end.processes import X, alive, holds_nothing, wait_for
+from servers import ServerProcess, start_server
 
 import shardcall as sc
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from conftest import running_server
 from memory_model.comparison import EagerComparison, Tally, TracedComparison, check
 from memory_model.in_process import InProcessClient
 from memory_model.programs import Program, drawn_program, new_space, run
+from servers import running_server
 
 import shardcall as sc
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import running_server
 from end_to_end.scraping import Scrape, metrics_url, scrape
+from servers import running_server
 
 import shardcall as sc
 

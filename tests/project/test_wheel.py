@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ServerProcess
+from servers import ServerProcess
 
 import shardcall
 

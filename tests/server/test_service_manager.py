@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import running_server
 from rows import rows
+from servers import running_server
 
 from shardcall_server.frontend.service_manager import ServiceManager
 

@@ -1,0 +1,77 @@
+"""The report at the end of a run: the time of each folder beside its budget, and the servers that were started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from servers import Run
+
+BUDGETS_S: Mapping[str, float] = {
+    "accuracy": 20,
+    "array_api": 20,
+    "client": 130,
+    "end_to_end": 420,
+    "examples": 40,
+    "faults": 110,
+    "kernels": 150,
+    "memory_model": 40,
+    "mesh": 35,
+    "mutants": 5,
+    "numpy_suite": 10,
+    "project": 90,
+    "server": 80,
+}
+"""Seconds of the tests of each folder in the short form, as four processes of two processors take them."""
+
+
+class RunReport:
+    """Prints, after the short form, what its folders took, and after every run its figures and servers.
+
+    Args:
+        run: what the processes of the run share.
+        is_short: whether it is the short form.
+    """
+
+    def __init__(self, run: Run, is_short: bool) -> None:
+        self._run, self._is_short = run, is_short
+        self._seconds: Counter[str] = Counter()
+        self._tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        folder = report.nodeid.split("/")[1]
+        self._seconds[folder] += report.duration
+        self._tests[folder] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        line = terminalreporter.line
+        if self._is_short:
+            terminalreporter.section("seconds of tests, by folder")
+            line(f"{'folder':14} {'tests':>6} {'seconds':>8} {'budget':>7}")
+            for folder in sorted(self._tests):
+                used, budget = self._seconds[folder], BUDGETS_S.get(folder, 0)
+                over = "  over its budget" if used > budget else ""
+                line(f"{folder:14} {self._tests[folder]:6} {used:8.0f} {budget:7.0f}{over}")
+            total, budget = sum(self._seconds.values()), sum(BUDGETS_S.values())
+            line(f"{'all':14} {sum(self._tests.values()):6} {total:8.0f} {budget:7.0f}")
+        figures = sorted(
+            line
+            for kind in ("passed", "failed")
+            for report in terminalreporter.stats.get(kind, [])
+            for name, line in report.user_properties
+            if name == "figure"
+        )
+        if figures:
+            terminalreporter.section("figures")
+            for figure in figures:
+                line(figure)
+        terminalreporter.section("servers")
+        compiled = self._run.compile_seconds()
+        line(f"{len(compiled)} servers were shared")
+        for profile, (programs, seconds) in compiled.items():
+            line(f"{profile:14} {programs:6} programs compiled in {seconds:.0f} s")
+        reasons = Counter(self._run.reasons())
+        line(f"{reasons.total()} servers were of one test or file alone")
+        for reason, count in sorted(reasons.items()):
+            line(f"{count:6} because {reason or '(no reason is given)'}")
