@@ -19,7 +19,6 @@ BUDGETS_S: Mapping[str, float] = {
     "memory_model": 40,
     "mesh": 35,
     "mutants": 5,
-    "numpy_suite": 10,
     "project": 90,
     "server": 80,
 }

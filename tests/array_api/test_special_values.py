@@ -178,16 +178,6 @@ def check(client, table, dtype):
     assert not wrong
 
 
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
-def test_functions_of_real_numbers(client, dtype):
-    check(client, REAL, dtype)
-
-
-@pytest.mark.parametrize("dtype", ["float64", pytest.param("float32", marks=pytest.mark.long)])
-def test_functions_of_two_real_numbers(client, dtype):
-    check(client, PAIRS, dtype)
-
-
-@pytest.mark.parametrize("dtype", ["complex128", pytest.param("complex64", marks=pytest.mark.long)])
-def test_functions_of_complex_numbers(client, dtype):
-    check(client, COMPLEX, dtype)
+@pytest.mark.parametrize(("table", "dtype"), [(REAL, "float64"), (PAIRS, "float64"), (COMPLEX, "complex128")])
+def test_special_values(client, table, dtype):
+    check(client, table, dtype)

@@ -151,7 +151,9 @@ def indices(xp, x, k, m, **_):
     )
 
 
-AREAS = (creation, manipulation, searching, statistics, linalg, transforms, indices)
+SMALL = (creation, manipulation, searching, statistics, indices)
+LARGE = (linalg, transforms)
+"""Areas whose programs take long to compile."""
 
 
 def traced(client, area, computed):
@@ -167,7 +169,17 @@ def traced(client, area, computed):
     return run
 
 
-@pytest.mark.parametrize("area", AREAS, ids=lambda area: area.__name__)
+def check_values(client, area):
+    """Compares the values of an area with NumPy's, in one program."""
+    flat = {kind: item.get() for kind, item in traced(client, area, [])(ARRAYS).items()}
+    for i, expected in enumerate(map(np.asarray, area(np, **ARRAYS))):
+        kind, size = expected.dtype.name, expected.size
+        ours, flat[kind] = flat[kind][:size].reshape(expected.shape), flat[kind][size:]
+        tolerance = 1e-5 if expected.dtype in (np.float32, np.complex64) else 1e-12
+        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance, err_msg=f"result {i}")
+
+
+@pytest.mark.parametrize("area", SMALL + LARGE, ids=lambda area: area.__name__)
 def test_types_and_shapes_are_numpys(client, area):
     computed = []
     traced(client, area, computed).trace(ARRAYS)
@@ -177,17 +189,6 @@ def test_types_and_shapes_are_numpys(client, area):
     ]
 
 
-SLOW = (linalg, transforms)
-"""Areas whose programs take long to compile."""
-
-
-@pytest.mark.parametrize(
-    "area", [pytest.param(a, marks=[pytest.mark.long] * (a in SLOW), id=a.__name__) for a in AREAS]
-)
+@pytest.mark.parametrize("area", SMALL, ids=lambda area: area.__name__)
 def test_values_are_numpys(client, area):
-    flat = {kind: item.get() for kind, item in traced(client, area, [])(ARRAYS).items()}
-    for i, expected in enumerate(map(np.asarray, area(np, **ARRAYS))):
-        kind, size = expected.dtype.name, expected.size
-        ours, flat[kind] = flat[kind][:size].reshape(expected.shape), flat[kind][size:]
-        tolerance = 1e-5 if expected.dtype in (np.float32, np.complex64) else 1e-12
-        np.testing.assert_allclose(ours, expected, rtol=tolerance, atol=tolerance, err_msg=f"result {i}")
+    check_values(client, area)

@@ -13,6 +13,8 @@ from servers import DEVICES, running_server
 
 from shardcall_server.certificate_authority import make_authority
 
+pytestmark = pytest.mark.long
+
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "node"
 
 
@@ -53,7 +55,7 @@ def test_the_authority_is_a_path_or_the_content_of_a_file(node, tmp_path):
     make_authority(tmp_path / "trust", [], 30)
     file = tmp_path / "trust/ca.pem"
     flags = ("--tls-cert", str(tmp_path / "trust/server.pem"), "--tls-key", str(tmp_path / "trust/server.key"))
-    with running_server(*flags, devices=2) as running:
+    with running_server(*flags, devices=2, why="it speaks TLS") as running:
         for authority in (str(file), file.read_text()):
             ended = run(node, running.address, token_of("runner"), authority)
             assert ended.stdout.endswith("the result is right\n"), ended.stderr

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from rows import rows
 
+pytestmark = pytest.mark.long
+
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "examples/notebooks"
-SHORT = "arrays"
+FILES = sorted(NOTEBOOKS.glob("*.ipynb"))
 
 
 def cells(file: Path) -> list[dict[str, Any]]:
@@ -36,18 +38,12 @@ def content(output: dict[str, Any]) -> object:
     return kinds(output), "".join(output.get("data", {}).get("text/plain", output.get("text", "")))
 
 
-@rows("file", sorted(NOTEBOOKS.glob("*.ipynb")))
+@rows("file", FILES)
 def test_every_cell_was_executed_from_the_first_to_the_last(file: Path) -> None:
     assert [cell["execution_count"] for cell in cells(file)] == list(range(1, len(cells(file)) + 1))
 
 
-@pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param(file, marks=() if file.stem == SHORT else pytest.mark.long, id=file.stem)
-        for file in sorted(NOTEBOOKS.glob("*.ipynb"))
-    ],
-)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_notebook_shows_what_its_cells_return(file: Path, tmp_path: Path) -> None:
     copy = tmp_path / file.name
     shutil.copy(file, copy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from memory_model.programs import Program, compiled, live, new_space, run
+from memory_model.programs import Program, compiled, drawn_program, live, new_space, run
 
 import shardcall as sc
 
@@ -30,7 +31,8 @@ _NOT_REFUSED = (
 )
 """Parts of NumPy's messages about what arrays on the mesh do not refuse."""
 
-_MAX_SHOWN = 12
+_SEED = os.environ.get("FUZZ_SEED", "2")
+_MAX_SHOWN, _MAX_SKIPPED = 12, 0.3
 
 
 @dataclass
@@ -74,6 +76,24 @@ def check(
         tally.faults.append(f"{shorter.source()}\n# {difference}")
         if len(tally.faults) >= shown:
             return
+
+
+def compare_drawn(
+    comparison: Callable[[Program, Tally], str],
+    numbers: range,
+    record_property: Callable[[str, object], None],
+    **options: bool,
+) -> None:
+    """Compares random programs, which are drawn by their numbers, and records the totals as a figure.
+
+    Raises:
+        AssertionError: if a program differs, or too many are refused by name.
+    """
+    tally = Tally()
+    check(comparison, (drawn_program(_SEED, number, **options) for number in numbers), tally)
+    record_property("figure", f"memory model, seed {_SEED}: {tally}")
+    assert not tally.faults, "\n\n".join([f"{len(tally.faults)} programs differ", *tally.faults])
+    assert tally.skipped.total() < max(2, _MAX_SKIPPED * tally.programs), str(tally)
 
 
 def shortest(program: Program, difference: str, difference_of: Callable[[Program], str]) -> tuple[Program, str]:

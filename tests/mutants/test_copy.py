@@ -9,6 +9,8 @@ import pytest
 from mutants.__main__ import NOTICED, TIMED_OUT, UNNOTICED, Copy
 from mutants.mutations import Mutation, mutations
 
+pytestmark = pytest.mark.long
+
 SOURCE = """
 def count(n):
     while n > 3:
@@ -50,7 +52,6 @@ def change(new: str) -> Mutation:
     return computed
 
 
-@pytest.mark.long
 def test_changes_are_noticed_by_the_tests_of_a_commit_and_not_by_those_of_the_tree(tree: Path, tmp_path: Path):
     with_tests = Copy(tree, tmp_path / "old", "HEAD", limit_s=600)
     assert with_tests.outcome(FILE, change("return None"), [TEST]) == (NOTICED, f"{TEST}::test_counts")
@@ -60,7 +61,6 @@ def test_changes_are_noticed_by_the_tests_of_a_commit_and_not_by_those_of_the_tr
     assert (tree / FILE).read_text() == (with_tests.root / FILE).read_text() == SOURCE
 
 
-@pytest.mark.long
 def test_a_change_that_never_ends_is_stopped(tree: Path, tmp_path: Path):
     copy = Copy(tree, tmp_path, "HEAD", limit_s=5)
     assert copy.outcome(FILE, change("pass"), [TEST])[0] == TIMED_OUT

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy_suite import scope
-from numpy_suite.service import NAMES, SERVICE
+from numpy_suite.service import SERVICE
 
 import shardcall as sc
 
 _FOLDER = Path(__file__).parent
-_SUBJECTS = {name.rpartition(".")[2] for name in NAMES}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,39 +24,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{marker}: of NumPy's own tests")
 
 
-def pytest_pycollect_makeitem(collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
-    """Leaves out classes of which every case is long, where no long one is wanted: to collect them takes seconds."""
-    short = collector.config.getoption("markexpr") == "not long"
-    return [] if short and isinstance(collector, pytest.Module) and _subject(name) not in _SUBJECTS else None
-
-
-@pytest.hookimpl(trylast=True)  # when all parameters are known
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Makes the first case of each test alone, where no long one is wanted."""
-    if metafunc.config.getoption("markexpr") == "not long":
-        metafunc._calls[:] = metafunc._calls[:1]
-
-
-@pytest.hookimpl(tryfirst=True)  # before cases are chosen by their markers
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks as long all but the first of each class that is named after a function."""
-    cases = [item for item in items if isinstance(item, pytest.Function) and item.path.parent == _FOLDER]
-    for item in cases:
-        if config.getoption("--every-case"):  # one that has a thousand sizes has a thousand programs compiled
-            item.add_marker(pytest.mark.timeout(3600))
-        for mark in [*item.iter_markers("xfail")]:  # the service may be right where NumPy is not
-            item.add_marker(pytest.mark.xfail(*mark.args, **{**mark.kwargs, "strict": False}), append=False)
-    taken: set[str] = set()
-    for item in sorted(cases, key=lambda item: item.location):
-        subject = _subject(item.cls.__name__) if item.cls else ""
-        if subject in taken or subject not in _SUBJECTS:
-            item.add_marker(pytest.mark.long)
-        else:
-            taken.add(subject)
-
-
-def _subject(name: str) -> str:
-    return name.removeprefix("Test").lower()
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives cases the time that they need, and lets the service be right where NumPy is not."""
+    if item.path.parent == _FOLDER and item.config.getoption("--every-case"):
+        item.add_marker(pytest.mark.timeout(3600))  # one that has a thousand sizes has a thousand programs compiled
+    for mark in [*item.iter_markers("xfail")] if item.path.parent == _FOLDER else ():
+        item.add_marker(pytest.mark.xfail(*mark.args, **{**mark.kwargs, "strict": False}), append=False)
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +46,7 @@ def pytest_runtest_call(item: pytest.Function) -> Generator[None, object, object
     failure: BaseException | None = None
     result: object = None
     try:
-        option = item.config.getoption
-        with SERVICE.running(
-            item.funcargs["client"], complete=option("--every-case"), short=option("markexpr") == "not long"
-        ):
+        with SERVICE.running(item.funcargs["client"], complete=item.config.getoption("--every-case")):
             result = yield
     except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  # raised below, unless the case is out of scope
         failure = error

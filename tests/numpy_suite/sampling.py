@@ -16,8 +16,6 @@ CALLS, EVERY = 20, 50
 
 PROGRAMS, EVERY_PROGRAM = 24, 16
 """How many forms and shapes a case sends before it sends only every so many."""
-SHORT_PROGRAMS, EVERY_SHORT_PROGRAM = 2, 400
-"""The same of a run without long cases."""
 
 Shape = tuple[int, ...]
 
@@ -27,12 +25,10 @@ class Sampling:
 
     Args:
         complete: whether it sends everything.
-        short: whether the run has no long cases.
     """
 
-    def __init__(self, *, complete: bool, short: bool = False) -> None:
+    def __init__(self, *, complete: bool) -> None:
         self._complete = complete
-        self._max, self._every = (SHORT_PROGRAMS, EVERY_SHORT_PROGRAM) if short else (PROGRAMS, EVERY_PROGRAM)
         self._shapes: Counter[Hashable] = Counter()
         self._calls: Counter[Hashable] = Counter()
         self._sent: dict[Hashable, bool] = {}
@@ -52,4 +48,4 @@ class Sampling:
         kind = form, any(size >= 8 for shape in shapes for size in shape)
         self._shapes[kind] += 1
         count = len(self._sent)
-        return self._shapes[kind] <= SHAPES and (count < self._max or count % self._every == 0)
+        return self._shapes[kind] <= SHAPES and (count < PROGRAMS or count % EVERY_PROGRAM == 0)

@@ -48,10 +48,10 @@ class Service:
         self.error: Exception | None = None
 
     @contextmanager
-    def running(self, client: sc.Client, *, complete: bool, short: bool) -> Iterator[None]:
+    def running(self, client: sc.Client, *, complete: bool) -> Iterator[None]:
         """Sends calls to a client during a test, all of them or a sample."""
         self.client, self.remote, self.local = client, Counter(), Counter()
-        self.sampling, self.compared = Sampling(complete=complete, short=short), set()
+        self.sampling, self.compared = Sampling(complete=complete), set()
         try:
             yield
         finally:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
@@ -90,10 +89,21 @@ def test_a_sample_depends_on_names_alone_and_changes_little_when_a_value_is_adde
     assert len(ids(product({**PARAMETERS, "shape": 6})) & ids(cases)) > 0.8 * len(ids(cases))
 
 
-@pytest.mark.parametrize("options", [[], ["--every-case"]])
-def test_the_long_form_collects_the_sample(root: Path, options: list[str]) -> None:
-    test = "tests/kernels/test_diff.py::test_the_complete_table_gives_numpys_result"
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "long", *options, test]
-    lines = subprocess.run(command, check=True, cwd=root, capture_output=True, text=True).stdout.splitlines()
-    count = sum(line.startswith(test) for line in lines)
-    assert count == 3240 if options else 300 < count < 700
+@pytest.mark.parametrize(
+    ("options", "marks", "is_sampled"),
+    [
+        ({}, (), True),
+        ({"markexpr": "not long"}, (), False),
+        ({"--every-case": True}, (), False),
+        ({}, ("fuzz",), False),
+    ],
+)
+def test_the_long_form_has_the_sample(
+    pytestconfig: pytest.Config, root: Path, options: dict[str, object], marks: tuple[str, ...], is_sampled: bool
+) -> None:
+    """The hook of tests/conftest.py is called with a test of 3,240 cases."""
+    conftest = pytestconfig.pluginmanager.get_plugin(str(root / "tests/conftest.py"))
+    test = SimpleNamespace(nodeid="test", path=root / "tests/kernels/test.py", get_closest_marker=marks.count)
+    called = SimpleNamespace(config=SimpleNamespace(getoption=options.get), definition=test, _calls=product(PARAMETERS))
+    conftest.pytest_generate_tests(called)
+    assert len(called._calls) < 700 if is_sampled else len(called._calls) == 3240

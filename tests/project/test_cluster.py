@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from project.compose import Project, isolated_project
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 FRONT_END = "front-end"
 WORKERS = ("worker-1", "worker-2", "worker-3", "worker-4")
@@ -329,10 +329,7 @@ def slow_down(cluster: Cluster, worker: str) -> Callable[[], None]:
 FAULTS = {"killed": kill, "frozen": pause, "unreachable": disconnect, "slow": slow_down}
 
 
-@pytest.mark.parametrize(
-    "fault",
-    ["killed", *(pytest.param(fault, marks=pytest.mark.long) for fault in ("frozen", "unreachable", "slow"))],
-)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_lost_worker_is_noticed_and_comes_back(
     cluster: Cluster,
     load: Load,

@@ -12,7 +12,7 @@ from project.compose import Project, isolated_project
 
 import shardcall
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 Run = Callable[..., str]
 Require = Callable[[bool, str], None]

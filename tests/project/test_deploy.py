@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from end_to_end.scraping import Scrape, metrics_url, scrape
-from servers import running_server
+from servers import ServerProcess
 
 import shardcall as sc
 
@@ -19,12 +19,11 @@ FUNCTIONS = {"by", "sum", "rate", "increase", "histogram_quantile", "time", "lab
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Scrape:
-    log = tmp_path_factory.mktemp("deploy") / "log"
-    with running_server("--metrics-port", "0", devices=1, log=log) as running:
-        with sc.connect(running.address) as client, pytest.raises(sc.AxisError):
-            client.diff([1.0, 2.0], axis=3)
-        return scrape(metrics_url(log))
+def scraped(exclusive_server: ServerProcess) -> Scrape:
+    with sc.connect(exclusive_server.address) as client, pytest.raises(sc.AxisError):
+        client.diff([1.0, 2.0], axis=3)
+    assert exclusive_server.log
+    return scrape(metrics_url(exclusive_server.log))
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")]
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ from project.test_systemd import Require
 from shardcall_server.commands.worker import worker
 from shardcall_server.settings import Settings
 
+pytestmark = pytest.mark.long
+
 Manifest = dict[str, Any]
 VERSIONS = ("1.30", "1.37")
 PREFIX = "SHARDCALL_"

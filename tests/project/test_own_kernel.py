@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 CHECK = """
 import numpy as np
 import shardcall as sc

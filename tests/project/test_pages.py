@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.protobuf import json_format
@@ -21,18 +17,17 @@ from project.blocks import (
     blocks_of,
     check_command,
     commands_of,
-    matches,
     output_of,
 )
+from project.page_runs import clients_of, run_python_of
 from rows import rows
+from servers import ServerProcess
 
-import shardcall as sc
-from shardcall import aio
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_server.settings import Settings
 
-# In the short form of the tests the largest arrays are smaller.
 SMALLER = ("(4096, 4096)", "(1024, 96)")
+"""The shape of the largest arrays, and the one that the short form has instead."""
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 LONGEST_README = 500
 
@@ -55,48 +50,12 @@ def test_every_block_of_text_is_the_output_of_the_block_above_it_or_says_why_not
     assert {str(block) for block in BLOCKS if block.language == "text"} - compared - allowed == set()
 
 
-@pytest.fixture
-def open_clients(server: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """Replaces `local` and `connect` by clients of the tests' server, in a folder of the test's own."""
-    with contextlib.ExitStack() as stack:
-
-        def opener(connect: Callable[..., Any]) -> Callable[..., Any]:
-            def open_client(*_: object, devices: int = 8, array_dir: str = "", **options: Any) -> Any:
-                client = connect(server.address, **options)
-                if isinstance(client, sc.Client):
-                    stack.callback(client.close)
-                return client
-
-            return open_client
-
-        for module, connect in ((sc, sc.connect), (aio, aio.connect)):
-            monkeypatch.setattr(module, "local", opener(connect), raising=False)
-            monkeypatch.setattr(module, "connect", opener(connect), raising=False)
-        monkeypatch.chdir(tmp_path)
-        yield
-
-
-@pytest.fixture(params=[False, pytest.param(True, marks=pytest.mark.long)], ids=["small", "as written"])
-def source(request: pytest.FixtureRequest) -> Callable[[Block], str]:
-    """Returns the source of a block, on the lines of its page."""
-    return lambda block: "\n" * block.line + (block.text if request.param else block.text.replace(*SMALLER))
-
-
-@pytest.mark.parametrize("page", sorted({block.page for block in of_language("python")}), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs/quickstart.md"], ids=lambda page: page.stem)
 def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
-    page: Path, source: Callable[[Block], str], open_clients: None
+    page: Path, server: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks = blocks_of(page)
-    names: dict[str, Any] = {"__name__": page.stem}
-    for i, block in enumerate(blocks):
-        if block.language != "python" or block.excuse:
-            continue
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
-            exec(compile(source(block), str(page), "exec"), names)
-        expected = output_of(blocks, i)
-        if expected and not expected.excuse:
-            assert matches(printed.getvalue(), expected.text), f"{block} printed:\n{printed.getvalue()}"
+    with clients_of(server.address, tmp_path, monkeypatch):
+        run_python_of(page, SMALLER)
 
 
 @rows("block", of_language("sh"))

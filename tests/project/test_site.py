@@ -20,11 +20,13 @@ import shardcall
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_server.settings import Settings
 
+pytestmark = pytest.mark.long
+
 Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 GROUPS = ["Start", "Use", "Run", "Understand"]
-SHORT = "index.html"
-LONG = (
+PAGES = (
+    "index.html",
     "quickstart.html",
     "arrays.html",
     "errors.html",
@@ -181,7 +183,7 @@ def check_in_browser(root: Path, run: Run, require: Require, site: Path) -> Run:
     return partial(run, root / ".venv-docs/bin/python", "site_pages/browser_check.py", site, timeout_s=590)
 
 
-@pytest.mark.parametrize("page", [SHORT, *(pytest.param(page, marks=pytest.mark.long) for page in LONG)])
+@pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_no_faults_in_a_browser(check_in_browser: Run, page: str) -> None:
     assert check_in_browser(page).endswith(" 0 faults\n")
 

@@ -12,6 +12,8 @@ from project.compose import BUILD_TIMEOUT_S, isolated_project
 
 from shardcall.cli.app import make_app
 
+pytestmark = pytest.mark.long
+
 Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 SCRIPTS = ("one_node.sbatch", "several_nodes.sbatch")
@@ -63,7 +65,6 @@ def cluster(run: Run, root: Path, require: Require) -> Iterator[Cluster]:
             run("docker", "kill", identity)
 
 
-@pytest.mark.long  # a minute; `make test` has the other test
 @pytest.mark.docker
 @pytest.mark.parametrize(
     ("script", "flags", "devices"),

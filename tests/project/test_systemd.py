@@ -13,6 +13,8 @@ import pytest
 
 from shardcall_server.settings import Settings
 
+pytestmark = pytest.mark.long
+
 Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 MAX_EXPOSURE = 1.2

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 MIN_SCORE = 0.98
 TYPED_RESULTS = Path(__file__).with_name("typed_results.py")
 
 
-@pytest.mark.long
 def test_class_of_results_follows_from_keep() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "mypy", TYPED_RESULTS], capture_output=True, text=True, check=False, timeout=600
@@ -23,7 +24,6 @@ def test_class_of_results_follows_from_keep() -> None:
     assert ran.returncode == 0, ran.stdout
 
 
-@pytest.mark.long
 @pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed: pip install pyright")
 def test_exported_symbols_have_types(tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -16,6 +16,8 @@ from servers import ServerProcess
 
 import shardcall
 
+pytestmark = pytest.mark.long
+
 Run = Callable[..., str]
 RunClient = Callable[[str], str]
 
@@ -55,10 +57,7 @@ def client_environment(run: Run, wheel: Path, lock: Path, target: Path) -> RunCl
     return lambda code: run(python, "-I", "-W", "error", "-c", code, cwd=target, timeout_s=60)
 
 
-@pytest.fixture(
-    scope="module",
-    params=["client", pytest.param("client-protobuf6", marks=pytest.mark.long)],
-)
+@pytest.fixture(scope="module", params=["client", "client-protobuf6"])
 def run_client(
     request: pytest.FixtureRequest,
     root: Path,
