@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gc
 import json
-import re
 import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import cache
 from pathlib import Path
 
 import pytest
 from case_sample import Sampling
+from forms import LONG_FOLDERS, SHORT, is_long
 from hypothesis import HealthCheck, settings
 from run_report import RunReport
 from servers import Run, ServerProcess, exclusively, run_folder, running_server, shared_server
@@ -22,18 +21,11 @@ import shardcall as sc
 from shardcall_core import locks
 from shardcall_core.wire import token_file
 
-SHORT = "not long"
-"""The expression of markers (`-m`) that selects the short form."""
-LONG_FOLDERS = ("numpy_suite",)
-"""Folders whose tests are all long."""
 LONG_FORM = Sampling(strength=3, cases=64, values=16)
 LONG_FORM_OF_FOLDERS = {"numpy_suite": Sampling(strength=2, cases=8, values=8)}
 # How long an example takes says as much about the machine as about the code.
 settings.register_profile("shardcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shardcall")
-
-_TESTS = Path(__file__).parent
-_LONG_FILE = re.compile(r"^pytestmark = .*\bmark\.long\b", re.MULTILINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,12 +34,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-case", action="store_true", help="not samples of cases, nor of NumPy's calls: for hours")
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N parts of the tests, the same in every run")
     parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")
-
-
-@cache
-def is_long(path: Path) -> bool:
-    """Returns whether the tests of a file are in the long form alone: by its folder, or by the mark in its head."""
-    return path.parent.name in LONG_FOLDERS or _LONG_FILE.search(path.read_text()) is not None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

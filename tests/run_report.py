@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from servers import Run
@@ -39,7 +40,7 @@ class RunReport:
         self._tests: Counter[str] = Counter()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        folder = report.nodeid.split("/")[1]
+        folder = Path(report.nodeid.partition("::")[0]).parent.name
         self._seconds[folder] += report.duration
         self._tests[folder] += report.when == "call"
 
@@ -50,8 +51,8 @@ class RunReport:
             line(f"{'folder':14} {'tests':>6} {'seconds':>8} {'budget':>7}")
             for folder in sorted(self._tests):
                 used, budget = self._seconds[folder], BUDGETS_S.get(folder, 0)
-                over = "  over its budget" if used > budget else ""
-                line(f"{folder:14} {self._tests[folder]:6} {used:8.0f} {budget:7.0f}{over}")
+                note = "  over its budget" if used > budget else ""
+                line(f"{folder:14} {self._tests[folder]:6} {used:8.0f} {budget:7.0f}{note}")
             total, budget = sum(self._seconds.values()), sum(BUDGETS_S.values())
             line(f"{'all':14} {sum(self._tests.values()):6} {total:8.0f} {budget:7.0f}")
         figures = sorted(

@@ -190,8 +190,8 @@ def shared_server(profile: str) -> ServerProcess:
             while not (line := output.read_text()).endswith("\n") and process.poll() is None:
                 time.sleep(0.01)
             record.write_text(json.dumps({"pid": process.pid, "address": _address(line, log)}))
-    known = json.loads(record.read_text())
-    return ServerProcess(SharedProcess(known["pid"]), known["address"], record.with_suffix(".log"))  # type: ignore[arg-type]
+    entry = json.loads(record.read_text())
+    return ServerProcess(SharedProcess(entry["pid"]), entry["address"], record.with_suffix(".log"))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -254,8 +254,8 @@ def running_server(
         log: the file of its log; None for the test's standard error.
         knows_answers: False for one that runs known-answer tests of its own.
     """
-    with (run_folder() / "own").open("a") as own:
-        own.write(f"{why}\n")
+    with (run_folder() / "own").open("a") as reasons:
+        reasons.write(f"{why}\n")
     cache_folder = flags[flags.index("--cache-dir") + 1] if "--cache-dir" in flags else ""
     if knows_answers and cache_folder:
         known_answers.give(cache_folder)

@@ -35,6 +35,7 @@ def checkout(tmp_path, monkeypatch):
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "array_api_tests" / "test_own.py").write_text(TESTS)
     monkeypatch.setattr(suite, "PACKAGES", ("pytest",))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take seconds to load
     return tmp_path
 
 

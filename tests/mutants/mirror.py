@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+from forms import is_long
+
 PACKAGES = ("client", "server")
 _FOLDERS = {
     "client/shardcall_core": ("client", "server", "kernels", "end_to_end"),
@@ -29,7 +31,7 @@ def sources(root: Path) -> list[str]:
 
 
 class Mirror:
-    """Which test files mirror which source.
+    """Which test files mirror which source: those of the short form, which a change is run against.
 
     Args:
         root: of the tree with both.
@@ -40,7 +42,8 @@ class Mirror:
         names = set(self._modules.values())
         self._imports = {_module(file): _imported((root / file).read_text(), names) for file in self._modules}
         folders = sorted({folder for folders in _FOLDERS.values() for folder in folders})
-        texts = {test: test.read_text() for folder in folders for test in (root / "tests" / folder).glob("test_*.py")}
+        files = (test for folder in folders for test in (root / "tests" / folder).glob("test_*.py"))
+        texts = {test: test.read_text() for test in files if not is_long(test)}
         self._sizes = {str(test.relative_to(root)): len(text) for test, text in texts.items()}
         self._tests = {str(test.relative_to(root)): _imported(text, names) for test, text in texts.items()}
         self._identifiers = {str(test.relative_to(root)): set(re.findall(r"\w+", text)) for test, text in texts.items()}

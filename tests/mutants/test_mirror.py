@@ -14,6 +14,7 @@ TREE = {
     "tests/client/test_imports.py": "from shardcall._src import deeper\n",
     "tests/client/test_words.py": "client.named()\n",
     "tests/client/test_other.py": "import shardcall\n",
+    "tests/client/test_deep_long.py": "import shardcall\npytestmark = pytest.mark.long\n",
     "tests/server/test_deep.py": "",
     "tests/kernels/test_roll_layouts.py": "",
     "tests/kernels/test_rolled.py": "",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ from numpy_suite import scope
 from numpy_suite.service import SERVICE
 
 import shardcall as sc
-
-_FOLDER = Path(__file__).parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,9 +23,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Gives cases the time that they need, and lets the service be right where NumPy is not."""
-    if item.path.parent == _FOLDER and item.config.getoption("--every-case"):
+    if item.config.getoption("--every-case"):
         item.add_marker(pytest.mark.timeout(3600))  # one that has a thousand sizes has a thousand programs compiled
-    for mark in [*item.iter_markers("xfail")] if item.path.parent == _FOLDER else ():
+    for mark in [*item.iter_markers("xfail")]:
         item.add_marker(pytest.mark.xfail(*mark.args, **{**mark.kwargs, "strict": False}), append=False)
 
 

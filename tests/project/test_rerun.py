@@ -36,7 +36,7 @@ def first_run(folder: Path, root: Path, *arguments: str) -> tuple[int, Path]:
     """The first run as .ci/run makes it: its exit status, and what it wrote of its failures."""
     (folder / "conftest.py").write_text((root / "tests/conftest.py").read_text())
     failures = folder / "failures"
-    pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-p", "no:randomly"]
+    pytest = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", "."]
     return run(folder, root, *pytest, f"--failures-to={failures}", *arguments).returncode, failures
 
 
@@ -49,7 +49,9 @@ def rerun(folder: Path, root: Path, *failures: dict[str, object]) -> tuple[int, 
 
 def run(folder: Path, root: Path, *command: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_chance.py").write_text(TESTS)
-    environment = {**os.environ, "PYTHONPATH": str(root / "tests")}  # for what conftest.py imports
+    # For what conftest.py imports; and plugins, which take seconds to load, are not what is tested.
+    plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_PLUGINS": "xdist.plugin"}
+    environment = {**os.environ, "PYTHONPATH": str(root / "tests"), **plugins}
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 

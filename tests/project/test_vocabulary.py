@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [ROOT / folder for folder in ("client/shardcall", "client/shardcall_core", "server/shardcall_server")]
@@ -126,14 +126,35 @@ _PROSE = re.compile(r"\b(tell(s|ing)?|told|lies|keeper|spellings?|companion|ledg
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 
-def names(tree: ast.AST) -> Iterator[str]:
-    """Yields the names that a module defines: classes, functions, parameters, variables and attributes."""
-    for node in ast.walk(tree):
+class Facts(NamedTuple):
+    """The parts of a module's syntax tree that tests look at; trees of all files would be too much for memory.
+
+    Attributes:
+        names: the names that it defines: classes, functions, parameters, variables and attributes.
+        classes: the names of its classes.
+        docstrings: its docstrings.
+    """
+
+    names: frozenset[str]
+    classes: tuple[str, ...]
+    docstrings: tuple[str, ...]
+
+
+@functools.cache
+def facts_of(file: Path) -> Facts:
+    names, classes, docstrings = set(), [], []
+    for node in ast.walk(ast.parse(file.read_text())):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
-                yield name
+                names.add(name)
+                docstrings.append(ast.get_docstring(node) or "")
+                if isinstance(node, ast.ClassDef):
+                    classes.append(name)
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                yield name
+                names.add(name)
+            case ast.Module():
+                docstrings.append(ast.get_docstring(node) or "")
+    return Facts(frozenset(names), tuple(classes), tuple(docstrings))
 
 
 @functools.cache  # most names occur in many places
@@ -148,15 +169,10 @@ def modules(sources: list[Path] = SOURCES) -> list[Path]:
     return [file for source in sources for file in source.rglob("*.py") if "v1" not in file.parts]  # generated
 
 
-@functools.cache
-def tree_of(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
-
-
 def names_to_replace(files: list[Path]) -> set[tuple[str, str]]:
     wrong = {(str(file.relative_to(ROOT)), file.stem) for file in files if replaced(file.stem)}
     for file in files:
-        wrong |= {(str(file.relative_to(ROOT)), name) for name in names(tree_of(file)) if replaced(name)}
+        wrong |= {(str(file.relative_to(ROOT)), name) for name in facts_of(file).names if replaced(name)}
     return wrong
 
 
@@ -193,7 +209,7 @@ def test_no_metric_contains_a_word_that_was_replaced() -> None:
 def test_exceptions_are_few_and_needed() -> None:
     assert len(EXCEPTIONS) <= 30
     protos = [proto.read_text() for proto in (ROOT / "protos").glob("shardcall*/v1/*.proto")]
-    used = {name for file in modules() for name in names(tree_of(file))}
+    used = {name for file in modules() for name in facts_of(file).names}
     used |= {name for proto in protos for name in re.findall(r"\w+", proto)}
     assert not [pattern for pattern in EXCEPTIONS if not any(re.search(pattern, name) for name in used)]
 
@@ -201,9 +217,8 @@ def test_exceptions_are_few_and_needed() -> None:
 def test_a_class_name_has_one_meaning() -> None:
     defined: dict[str, list[str]] = {}
     for file in modules():
-        for node in ast.walk(tree_of(file)):
-            if isinstance(node, ast.ClassDef):
-                defined.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+        for name in facts_of(file).classes:
+            defined.setdefault(name, []).append(str(file.relative_to(ROOT)))
     assert not {name: files for name, files in defined.items() if len(files) > 1}
 
 
@@ -218,9 +233,5 @@ def test_limits_are_called_max_and_min() -> None:
 
 def test_no_docstring_opens_with_a_question_word() -> None:
     opening = re.compile(r"(What|How|Which|Who|Whose|Whether|Tells?|Where|When|That|Why)\b")
-    kinds = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
-    trees = {str(file.relative_to(ROOT)): ast.walk(tree_of(file)) for file in modules()}
-    docstrings = [
-        (name, ast.get_docstring(node)) for name, nodes in trees.items() for node in nodes if isinstance(node, kinds)
-    ]
-    assert not [(name, text) for name, text in docstrings if text and opening.match(text)]
+    docstrings = [(str(file.relative_to(ROOT)), text) for file in modules() for text in facts_of(file).docstrings]
+    assert not [(name, text) for name, text in docstrings if opening.match(text)]
