@@ -11,95 +11,28 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [ROOT / folder for folder in ("client/shardcall", "client/shardcall_core", "server/shardcall_server")]
 OTHER_SOURCES = [ROOT / folder for folder in ("tests", "benchmarks", "examples", "deploy")]
-REPLACED = {
-    "alarm": "deadline timer",
-    "alarms": "deadline timer",
-    "around": "halo-extended block",
-    "beat": "heartbeat",
-    "beats": "heartbeats",
-    "blame": "quarantine",
-    "blamed": "quarantined",
-    "choice": "tuning result",
-    "choices": "tuning cache",
-    "companion": "segment broker",
-    "decision": "tuning result",
-    "decisions": "autotuner",
-    "door": "link listener",
-    "doors": "link listener",
-    "draining": "drain",
-    "each": "item, element, or the name of the item",
-    "end": "close, exit reason",
-    "ends": "exit reason",
-    "found": "entry, match",
-    "functions": "signatures",
-    "gathering": "all-gather plan",
-    "given": "operand source, value",
-    "holdings": "host resources",
-    "hop": "permute step",
-    "hops": "permute steps",
-    "hot": "call history",
-    "intake": "operand reader",
-    "journal": "call recorder",
-    "keeper": "administrator",
-    "kind": "dtype, type, category",
-    "known": "cache entry",
-    "lag": "straggler",
-    "least": "min",
-    "ledger": "pending commands",
-    "lie": "is placed",
-    "lies": "is placed",
-    "life": "mesh history",
-    "look": "get, check",
-    "made": "result, created",
-    "measure": "trial",
-    "measurer": "autotuner",
-    "measuring": "trial",
-    "meeting": "contraction sharding",
-    "member": "worker connection",
-    "members": "worker connections",
-    "most": "max",
-    "observation": "telemetry",
-    "order": "launch lock, permutation, labels",
-    "over": "mesh, axes",
-    "own": "local, private, given",
-    "place": "slot, rank, entry, placement, key, offset",
-    "places": "slots, ranks, entries, placements, keys, offsets",
-    "readiness": "startup barrier",
-    "recall": "get",
-    "recalled": "get",
-    "remember": "put",
-    "remembered": "put",
-    "repeats": "idempotency",
-    "residents": "resident arrays",
-    "room": "result buffer, quota, limit, capacity",
-    "rooms": "result buffers, quotas, limits",
-    "run": "row range",
-    "runs": "row ranges",
-    "sharing": "shared memory",
-    "spelling": "signature",
-    "spellings": "signatures",
-    "split": "sharded, partitioned",
-    "starved": "CPU starvation",
-    "stop": "stop request",
-    "storage": "call buffers",
-    "stores": "buffer allocator",
-    "tell": "notify, respond",
-    "telling": "notify, respond",
-    "tells": "notifies, responds",
-    "told": "text, answer, report",
-    "true": "valid",
-    "turn": "launch grant, round",
-    "turns": "rounds",
-    "unname": "unalias",
-    "until": "deadline, expiry",
-    "wanted": "requested, expected",
-    "warm": "warm-up",
-    "way": "transport, path",
-    "ways": "transports, paths",
-    "whole": "complete, unsharded",
-    "words": "call key",
-}
-"""Words that names do not contain, and the terms to use instead."""
+REPLACED = """
+    alarm alarms: deadline timer; around: halo-extended block; beat: heartbeat; beats: heartbeats;
+    blame: quarantine; blamed: quarantined; choice decision: tuning result; choices: tuning cache;
+    companion: segment broker; decisions measurer: autotuner; door doors: link listener; draining: drain;
+    each: item, element, or the name of the item; end: close, exit reason; ends: exit reason; found: entry, match;
+    functions spellings: signatures; gathering: all-gather plan; given: operand source, value;
+    holdings: host resources; hop: permute step; hops: permute steps; hot: call history; intake: operand reader;
+    journal: call recorder; keeper: administrator; kind: dtype, type, category; known: cache entry; lag: straggler;
+    least: min; ledger: pending commands; lie lies: is placed; life: mesh history; look: get, check;
+    made: result, created; measure measuring: trial; meeting: contraction sharding; member: worker connection;
+    members: worker connections; most: max; observation: telemetry; order: launch lock, permutation, labels;
+    over: mesh, axes; own: local, private, given; place: slot, rank, entry, placement, key, offset;
+    places: slots, ranks, entries, placements, keys, offsets; readiness: startup barrier; recall recalled: get;
+    remember remembered: put; repeats: idempotency; residents: resident arrays;
+    room: result buffer, quota, limit, capacity; rooms: result buffers, quotas, limits; run: row range;
+    runs: row ranges; sharing: shared memory; spelling: signature; split: sharded, partitioned;
+    starved: CPU starvation; stop: stop request; storage: call buffers; stores: buffer allocator;
+    tell telling: notify, respond; tells: notifies, responds; told: text, answer, report; true: valid;
+    turn: launch grant, round; turns: rounds; unname: unalias; until: deadline, expiry; wanted: requested, expected;
+    warm: warm-up; way: transport, path; ways: transports, paths; whole: complete, unsharded; words: call key
+"""
+"""Words that names do not contain, and after each colon the terms to use instead."""
 EXCEPTIONS = {
     r"(?i)known_?answers?": "a known-answer test is a standard term",
     r"(?i)not_?found": "gRPC's status, and the reasons and errors of that status",
@@ -122,6 +55,7 @@ EXCEPTIONS = {
     r"(?i)measured?$": "the command of the link that times a program",
 }
 """Patterns of names that may contain such a word, with the reason."""
+_REPLACED_WORDS = {word for row in REPLACED.split(";") for word in row.partition(":")[0].split()}
 _PROSE = re.compile(r"\b(tell(s|ing)?|told|lies|keeper|spellings?|companion|ledger)\b")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -162,7 +96,7 @@ def replaced(name: str) -> frozenset[str]:
     """Returns the replaced words in a name."""
     for pattern in EXCEPTIONS:
         name = re.sub(pattern, "_", name)
-    return frozenset(word.lower() for word in _WORD.findall(name)) & set(REPLACED)
+    return frozenset(word.lower() for word in _WORD.findall(name)) & _REPLACED_WORDS
 
 
 def modules(sources: list[Path] = SOURCES) -> list[Path]:
@@ -170,10 +104,8 @@ def modules(sources: list[Path] = SOURCES) -> list[Path]:
 
 
 def names_to_replace(files: list[Path]) -> set[tuple[str, str]]:
-    wrong = {(str(file.relative_to(ROOT)), file.stem) for file in files if replaced(file.stem)}
-    for file in files:
-        wrong |= {(str(file.relative_to(ROOT)), name) for name in facts_of(file).names if replaced(name)}
-    return wrong
+    names = ((str(file.relative_to(ROOT)), name) for file in files for name in {*facts_of(file).names, file.stem})
+    return {(file, name) for file, name in names if replaced(name)}
 
 
 def test_no_name_in_the_code_contains_a_word_that_was_replaced() -> None:
@@ -223,12 +155,8 @@ def test_a_class_name_has_one_meaning() -> None:
 
 
 def test_limits_are_called_max_and_min() -> None:
-    limits = {
-        (str(file), name)
-        for file in modules()
-        for name in re.findall(r"\b[A-Z_]*(?:MOST|LEAST)_?\w*", file.read_text())
-    }
-    assert not limits
+    names = re.compile(r"\b[A-Z_]*(?:MOST|LEAST)_?\w*")
+    assert not {(str(file), name) for file in modules() for name in names.findall(file.read_text())}
 
 
 def test_no_docstring_opens_with_a_question_word() -> None:
