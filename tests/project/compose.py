@@ -6,15 +6,19 @@ import json
 import secrets
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import pytest
 
 BUILD_TIMEOUT_S = 600
 
 Run = Callable[..., str]
+Seen = TypeVar("Seen")
 
 
 def answers(*command: str, timeout_s: float = 30) -> bool:
@@ -34,6 +38,24 @@ def has_base_image(root: Path) -> bool:
     stages = {tokens[3] for tokens in froms if len(tokens) > 3}  # FROM image AS stage
     images = {tokens[1] for tokens in froms} - stages
     return all(answers("docker", "image", "inspect", i) or answers("docker", "pull", i, timeout_s=120) for i in images)
+
+
+def waited(what: str, timeout_s: float, seen: Callable[[], Seen], log: Callable[[], object]) -> Seen:
+    """Waits until a function returns something true and returns that; fails with a log if it does not in time."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := seen()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"not {what} after {timeout_s} s:\n{log()}")
+        time.sleep(0.2)
+    return value
+
+
+def check_has_no_rights(status: str) -> None:
+    """Checks the text of `/proc/self/status` in a container."""
+    fields = {line.split(":")[0]: line.split(":")[1].split() for line in status.splitlines() if ":" in line}
+    assert set(fields["Uid"]) == set(fields["Gid"]) == {"10001"}
+    assert int(fields["CapEff"][0], 16) == int(fields["CapBnd"][0], 16) == 0
+    assert fields["NoNewPrivs"] == ["1"]
 
 
 @dataclass
@@ -60,6 +82,10 @@ class Project:
         """Returns the engine's record of a container."""
         (state,) = json.loads(self.run("docker", "inspect", identity))
         return dict(state)
+
+    def python(self, service: str, code: str) -> str:
+        """Returns the output of code in a service's container."""
+        return self("exec", "-T", service, "python", "-c", code)
 
     def try_in(self, service: str, *command: str) -> None:
         """Runs a command in a container that may end with it, and ignores the outcome."""

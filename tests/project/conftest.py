@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 Run = Callable[..., str]
+Require = Callable[[bool, str], None]
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +50,7 @@ def run_python(run: Run) -> Callable[[str], str]:
 
 
 @pytest.fixture(scope="session")
-def require() -> Callable[[bool, str], None]:
+def require() -> Require:
     """Skips a test if a tool is missing; fails it if all tests are requested."""
 
     def require_or_skip(present: bool, what: str) -> None:
@@ -62,7 +63,7 @@ def require() -> Callable[[bool, str], None]:
 
 
 @pytest.fixture(scope="session")
-def files(run: Run, require: Callable[[bool, str], None]) -> Sequence[Path]:
+def files(run: Run, require: Require) -> Sequence[Path]:
     """Returns every file that git tracks or would, relative to the root."""
     require((ROOT / ".git").exists(), "git checkout")
     listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")

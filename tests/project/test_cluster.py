@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from project.compose import Project, isolated_project
+from project.compose import Project, check_has_no_rights, isolated_project, waited
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -48,9 +48,6 @@ class Cluster:
     def docker(self, *command: str) -> None:
         self.project.run("docker", *command)
 
-    def in_container(self, service: str, code: str) -> str:
-        return self.project("exec", "-T", service, "python", "-c", code)
-
     def of_client(self, code: str) -> str:
         """Returns the output of code in a container that has the front end's name, its authority and a token."""
         return str(
@@ -69,19 +66,17 @@ class Cluster:
         times = [datetime.fromisoformat(timestamp).timestamp() for timestamp in ended]
         return [at for at in times if at > begin]
 
+    def logs(self) -> str:
+        return self.project("logs", "--tail", "50")
+
     def wait_mesh_ends(self, begin: float) -> float:
-        deadline = time.monotonic() + HANGS_S
-        while not (times := self.ends_since(begin)):
-            assert time.monotonic() < deadline, "not noticed"
-            time.sleep(0.1)
-        return times[0]
+        return waited("noticed", HANGS_S, lambda: self.ends_since(begin), self.logs)[0]
 
     def wait_healthy(self) -> None:
-        deadline = time.monotonic() + HEALTHY_S
-        while self.inspect(FRONT_END)["State"]["Health"]["Status"] != "healthy":
-            if time.monotonic() > deadline:
-                pytest.fail(f"not healthy after {HEALTHY_S} s:\n{self.project('logs', '--tail', '50')}")
-            time.sleep(0.3)
+        def is_healthy() -> bool:
+            return self.inspect(FRONT_END)["State"]["Health"]["Status"] == "healthy"
+
+        waited("healthy", HEALTHY_S, is_healthy, self.logs)
 
 
 DEMO = "/app/examples/cluster_demo.py"
@@ -160,11 +155,7 @@ print(subprocess.run(joined, capture_output=True, text=True, timeout=60).stderr)
 
 @pytest.mark.parametrize("service", [FRONT_END, "worker-1"])
 def test_neither_has_any_rights(cluster: Cluster, service: str) -> None:
-    status = cluster.in_container(service, "print(open('/proc/self/status').read())")
-    fields = {line.split(":")[0]: line.split(":")[1].split() for line in status.splitlines() if ":" in line}
-    assert set(fields["Uid"]) == set(fields["Gid"]) == {"10001"}
-    assert int(fields["CapEff"][0], 16) == int(fields["CapBnd"][0], 16) == 0
-    assert fields["NoNewPrivs"] == ["1"]
+    check_has_no_rights(cluster.project.python(service, "print(open('/proc/self/status').read())"))
     state = cluster.inspect(service)["HostConfig"]
     assert state["ReadonlyRootfs"]
     assert state["Memory"] > 0
@@ -180,15 +171,15 @@ def test_every_service_has_the_secrets_that_it_needs_and_no_others(cluster: Clus
         "server": ["ca.pem", "server.key", "server.pem"],
         "tokens": ["admin-token", "token"],
     }
-    assert str(of_front_end) in cluster.in_container(FRONT_END, snapshot)
-    assert str({**nothing, "hosts": ["ca.pem", "token"]}) in cluster.in_container("worker-1", snapshot)
+    assert str(of_front_end) in cluster.project.python(FRONT_END, snapshot)
+    assert str({**nothing, "hosts": ["ca.pem", "token"]}) in cluster.project.python("worker-1", snapshot)
 
 
 def listening(cluster: Cluster, service: str) -> list[tuple[str, int]]:
     """The addresses and ports of TCP at which a container's processes listen."""
     read = "print(open('/proc/net/tcp').read() + open('/proc/net/tcp6').read())"
     entries = []
-    for line in cluster.in_container(service, read).splitlines():
+    for line in cluster.project.python(service, read).splitlines():
         fields = line.split()
         if len(fields) > 3 and fields[3] == LISTENS:
             address, port = fields[1].split(":")
@@ -247,19 +238,19 @@ class Load:
 
     def first(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Waits for a call that meets a condition, the first one in the order of their ends."""
-        deadline = time.monotonic() + HANGS_S
-        while not (answer := next((call for call in list(self.calls) if met(call)), None)):
-            if time.monotonic() > deadline or self._process.poll() is not None:
-                pytest.fail(f"no call {what}; the last: {self.calls[-5:]}")
-            time.sleep(0.05)
+
+        def matching() -> dict[str, Any] | None:
+            assert self._process.poll() is None, self.calls[-5:]
+            return next((call for call in list(self.calls) if met(call)), None)
+
+        answer = waited(f"a call {what}", HANGS_S, matching, lambda: self.calls[-5:])
+        assert answer is not None
         return answer
 
     def next_snapshot(self) -> dict[str, Any]:
         """Returns the next snapshot of the server that the client reports."""
-        count, deadline = len(self.looks), time.monotonic() + HANGS_S
-        while len(self.looks) < count + 2:  # the next one may have begun before
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        count = len(self.looks) + 2  # the next one may have begun before
+        waited("seen", HANGS_S, lambda: len(self.looks) >= count, lambda: self.looks[-1:])
         return self.looks[-1]
 
     def check_since(self, begin: float) -> float:
@@ -295,10 +286,7 @@ def kill(cluster: Cluster, worker: str) -> Callable[[], None]:
     cluster.project.try_in(worker, "sh", "-c", "kill -s KILL -- -1")
 
     def wait() -> None:
-        deadline = time.monotonic() + HANGS_S
-        while cluster.inspect(worker)["RestartCount"] == before:
-            assert time.monotonic() < deadline, f"{worker} was not started again"
-            time.sleep(0.1)
+        waited("started again", HANGS_S, lambda: cluster.inspect(worker)["RestartCount"] > before, cluster.logs)
 
     return wait
 

@@ -1,14 +1,13 @@
 """The container: an unprivileged server that answers, drains, and restarts; and its demonstration."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from project.compose import Project, isolated_project
+from project.compose import Project, check_has_no_rights, isolated_project, waited
 
 import shardcall
 
@@ -39,7 +38,7 @@ class Container:
         return self.in_project.inspect(self.identity)
 
     def python(self, code: str) -> str:
-        return self.in_project("exec", "-T", "server", "python", "-c", code)
+        return self.in_project.python("server", code)
 
     def of_client(self, code: str) -> str:
         """Returns the output of code in a container of the demonstration's kind."""
@@ -47,12 +46,10 @@ class Container:
         return self.in_project(*entry, timeout_s=180)
 
     def wait_for(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        deadline = time.monotonic() + HEALTHY_TIMEOUT_S
-        while not met(state := self.inspect()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"not {what} after {HEALTHY_TIMEOUT_S} s:\n{self.in_project('logs', 'server')}")
-            time.sleep(0.3)
-        return state
+        def seen() -> dict[str, Any]:
+            return state if met(state := self.inspect()) else {}
+
+        return waited(what, HEALTHY_TIMEOUT_S, seen, lambda: self.in_project("logs", "server"))
 
 
 def is_healthy(state: dict[str, Any]) -> bool:
@@ -119,9 +116,8 @@ def test_a_token_that_is_added_in_the_running_server_connects(server: Container)
     server.in_project("exec", "-T", "server", "shardcall", "token", "add", "alice")
     token = server.in_project("exec", "-T", "server", "shardcall", "token", "show", "alice").strip()
     code = CONNECT.format(arguments=f"token={token!r}")
-    deadline = time.monotonic() + 60  # the server reads the file once a second
-    while "connected to 8" not in (output := server.of_client(code)):
-        assert time.monotonic() < deadline, output
+    # The server reads the file once a second.
+    waited("connected", 60, lambda: "connected to 8" in server.of_client(code), lambda: server.of_client(code))
 
 
 def test_certificates_are_renewed_as_the_server_runs(server: Container) -> None:
@@ -137,12 +133,7 @@ def test_certificates_are_renewed_as_the_server_runs(server: Container) -> None:
 
 @pytest.mark.parametrize("of", ["python", "of_client"])
 def test_neither_has_any_rights(server: Container, of: str) -> None:
-    status = getattr(server, of)("print(open('/proc/self/status').read())")
-    fields = {line.split(":")[0]: line.split(":")[1].split() for line in status.splitlines() if ":" in line}
-    assert set(fields["Uid"]) == {"10001"}
-    assert set(fields["Gid"]) == {"10001"}
-    assert int(fields["CapEff"][0], 16) == int(fields["CapBnd"][0], 16) == 0
-    assert fields["NoNewPrivs"] == ["1"]
+    check_has_no_rights(getattr(server, of)("print(open('/proc/self/status').read())"))
 
 
 MAKE_FOLDERS = """

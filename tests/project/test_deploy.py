@@ -3,18 +3,18 @@
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from end_to_end.scraping import Scrape, metrics_url, scrape
+from project.blocks import ROOT
 from servers import ServerProcess
 
 import shardcall as sc
 
 METRIC = re.compile(r"\b(?:shardcall|process)_[a-z_]+\b")
 OF_A_HISTOGRAM = re.compile(r"_(?:bucket|sum|count)$")
+DASHBOARD = json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())
 FUNCTIONS = {"by", "sum", "rate", "increase", "histogram_quantile", "time", "label_values"}
 
 
@@ -26,35 +26,27 @@ def scraped(exclusive_server: ServerProcess) -> Scrape:
     return scrape(metrics_url(exclusive_server.log))
 
 
-@pytest.fixture(scope="module")
-def dashboard(root: Path) -> dict[str, Any]:
-    return json.loads((root / "deploy/grafana-dashboard.json").read_text())
-
-
-def queries(dashboard: dict[str, Any]) -> Iterator[str]:
-    for panel in dashboard["panels"]:
-        for target in panel["targets"]:
-            yield target["expr"]
-    for variable in dashboard["templating"]["list"]:
-        if variable["type"] == "query":
-            yield variable["query"]["query"]
+def queries() -> Iterator[str]:
+    for panel in DASHBOARD["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    yield from (
+        variable["query"]["query"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query"
+    )
 
 
 def metrics_of(query: str) -> set[str]:
     return {OF_A_HISTOGRAM.sub("", name) for name in METRIC.findall(query)}
 
 
-def test_every_metric_of_the_dashboard_is_one_that_a_server_has(scraped: Scrape, dashboard: dict[str, Any]) -> None:
-    for query in queries(dashboard):
+def test_every_metric_of_the_dashboard_is_one_that_a_server_has(scraped: Scrape) -> None:
+    for query in queries():
         assert metrics_of(query), query
         assert metrics_of(query) <= scraped.families, query
 
 
-def test_every_label_and_value_of_the_dashboard_is_one_that_a_server_has(
-    scraped: Scrape, dashboard: dict[str, Any]
-) -> None:
+def test_every_label_and_value_of_the_dashboard_is_one_that_a_server_has(scraped: Scrape) -> None:
     of_prometheus = {"job", "instance", "le"}  # of Prometheus itself, and of histograms
-    for query in queries(dashboard):
+    for query in queries():
         grouped = [label for names in re.findall(r"by \(([^)]*)\)", query) for label in names.split(", ")]
         matched = re.findall(r'(\w+)=~?"([^"]*)"', query)
         for label in {*grouped, *(label for label, _ in matched)} - of_prometheus:
@@ -63,35 +55,35 @@ def test_every_label_and_value_of_the_dashboard_is_one_that_a_server_has(
             assert value.startswith("$") or value in scraped.values(label), f"{label}={value} in {query}"
 
 
-def test_queries_are_balanced_and_call_existing_operators(dashboard: dict[str, Any]) -> None:
-    for query in queries(dashboard):
+def test_queries_are_balanced_and_call_existing_operators() -> None:
+    for query in queries():
         assert query.count("(") == query.count(")"), query
         assert query.count("{") == query.count("}"), query
         assert set(re.findall(r"\b([a-z_]+) ?\(", query)) <= FUNCTIONS, query
 
 
-def test_panels_do_not_overlap_and_show_what_matters(dashboard: dict[str, Any]) -> None:
-    positions = [panel["gridPos"] for panel in dashboard["panels"]]
+def test_panels_do_not_overlap_and_show_what_matters() -> None:
+    positions = [panel["gridPos"] for panel in DASHBOARD["panels"]]
     cells = [(x, y) for p in positions for x in range(p["x"], p["x"] + p["w"]) for y in range(p["y"], p["y"] + p["h"])]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) < 24
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-    shown = {name for query in queries(dashboard) for name in metrics_of(query)}
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    shown = {name for query in queries() for name in metrics_of(query)}
     for what in ("calls_total", "phase_seconds", "queued_calls", "host_memory_bytes", "program_lookups_total"):
         assert f"shardcall_{what}" in shown
     assert "shardcall_mesh_restarts_total" in shown
 
 
-def test_the_scrape_config_asks_where_the_metrics_are(root: Path, scraped: Scrape) -> None:
-    config = yaml.safe_load((root / "deploy/prometheus.yml").read_text())
+def test_the_scrape_config_asks_where_the_metrics_are(scraped: Scrape) -> None:
+    config = yaml.safe_load((ROOT / "deploy/prometheus.yml").read_text())
     (job,) = config["scrape_configs"]
     assert job["job_name"] == "shardcall"
     assert job["metrics_path"] == "/metrics"
     (target,) = job["static_configs"][0]["targets"]
     port = target.removeprefix("localhost:")
-    assert f"--metrics-port {port}" in (root / "docs/telemetry.md").read_text()
+    assert f"--metrics-port {port}" in (ROOT / "docs/telemetry.md").read_text()
 
 
-def test_the_docs_list_every_metric_and_no_other(root: Path, scraped: Scrape) -> None:
-    rows = re.findall(r"^\| `(\w+)(?:\{[\w,]+\})?` \|", (root / "docs/telemetry.md").read_text(), re.MULTILINE)
+def test_the_docs_list_every_metric_and_no_other(scraped: Scrape) -> None:
+    rows = re.findall(r"^\| `(\w+)(?:\{[\w,]+\})?` \|", (ROOT / "docs/telemetry.md").read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(scraped.families)

@@ -1,14 +1,13 @@
 """The profile `monitoring`: Prometheus scrapes the server."""
 
 import json
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from project.compose import Project, isolated_project
+from project.compose import Project, isolated_project, waited
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -38,7 +37,9 @@ def test_prometheus_scrapes_the_server(monitored: Project) -> None:
     record = monitored.inspect(monitored.identity("prometheus"))
     (binding,) = record["NetworkSettings"]["Ports"]["9090/tcp"]
     assert binding["HostIp"] == "127.0.0.1"
-    deadline = time.monotonic() + SCRAPED_TIMEOUT_S
-    while values_of(f"127.0.0.1:{binding['HostPort']}", "shardcall_ready") != ["1"]:
-        assert time.monotonic() < deadline, monitored("logs", "prometheus", "server")
-        time.sleep(0.5)
+    address = f"127.0.0.1:{binding['HostPort']}"
+
+    def is_scraped() -> bool:
+        return values_of(address, "shardcall_ready") == ["1"]
+
+    waited("scraped", SCRAPED_TIMEOUT_S, is_scraped, lambda: monitored("logs", "prometheus", "server"))

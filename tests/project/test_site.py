@@ -26,20 +26,8 @@ Run = Callable[..., str]
 Require = Callable[[bool, str], None]
 GROUPS = ["Start", "Use", "Run", "Understand"]
 PAGES = (
-    "index.html",
-    "quickstart.html",
-    "arrays.html",
-    "errors.html",
-    "accuracy.html",
-    "limits.html",
-    "gallery/index.html",
-    "gallery/heat.html",
-    "reference/client.html",
-    "reference/kernels.html",
-    "reference/methods.html",
-    "reference/settings.html",
-    "reference/metrics.html",
-    "reference/protos/array_service.html",
+    *("index", "quickstart", "arrays", "errors", "accuracy", "limits", "gallery/index", "gallery/heat"),
+    *(f"reference/{name}" for name in ("client", "kernels", "methods", "settings", "metrics", "protos/array_service")),
 )
 REQUESTING = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("link", "href")}
 
@@ -95,30 +83,18 @@ def test_the_navigation_has_every_page_once_in_four_groups(root: Path) -> None:
     assert sorted(listed) == sorted({page.name for page in (root / "docs").glob("*.md")} - {"index.md"})
 
 
-def test_a_heading_has_the_anchor_of_a_code_host() -> None:
-    from site_pages.links import anchor
+def test_anchors_and_links_are_those_of_a_code_host() -> None:
+    from site_pages.links import PROJECT, anchor, with_links_to_the_project, with_titles
 
-    assert anchor("`shardcall status`") == "shardcall-status"
-    assert anchor("What there is, and isn't") == "what-there-is-and-isnt"
-    assert anchor("AXIS_OUT_OF_RANGE") == "axis_out_of_range"
-
-
-def test_links_out_of_the_pages_lead_to_the_project() -> None:
-    from site_pages.links import PROJECT, with_links_to_the_project
-
+    headings = ("`shardcall status`", "What there is, and isn't", "AXIS_OUT_OF_RANGE")
+    assert [*map(anchor, headings)] == ["shardcall-status", "what-there-is-and-isnt", "axis_out_of_range"]
     text = "[a](../SECURITY.md), [b](../examples/), [c](../protos/shardcall/v1/error.proto#L1), [d](hosts.md)"
     assert with_links_to_the_project(text) == (
         f"[a]({PROJECT}/blob/main/SECURITY.md), [b]({PROJECT}/tree/main/examples), "
         f"[c]({PROJECT}/blob/main/protos/shardcall/v1/error.proto#L1), [d](hosts.md)"
     )
-
-
-def test_links_named_by_a_file_are_named_by_its_title() -> None:
-    from site_pages.links import with_titles
-
-    assert (
-        with_titles("[hosts.md](hosts.md#faults), [x](hosts.md)") == "[Several hosts](hosts.md#faults), [x](hosts.md)"
-    )
+    titled = with_titles("[hosts.md](hosts.md#faults), [x](hosts.md)")
+    assert titled == "[Several hosts](hosts.md#faults), [x](hosts.md)"
 
 
 def test_every_link_and_anchor_leads_somewhere(site: Path, pages: dict[Path, Page]) -> None:
@@ -185,7 +161,7 @@ def check_in_browser(root: Path, run: Run, require: Require, site: Path) -> Run:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_no_faults_in_a_browser(check_in_browser: Run, page: str) -> None:
-    assert check_in_browser(page).endswith(" 0 faults\n")
+    assert check_in_browser(f"{page}.html").endswith(" 0 faults\n")
 
 
 def test_the_search_leads_to_a_page(check_in_browser: Run) -> None:

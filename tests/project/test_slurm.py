@@ -1,14 +1,13 @@
 """deploy/slurm: jobs that serve, under Debian's Slurm in a container with one node."""
 
 import re
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import typer.main
-from project.compose import BUILD_TIMEOUT_S, isolated_project
+from project.compose import BUILD_TIMEOUT_S, isolated_project, waited
 
 from shardcall.cli.app import make_app
 
@@ -45,11 +44,10 @@ class Cluster:
         return self.run("docker", "exec", self.identity, *user, "bash", "-c", f"cd && {script}")
 
     def wait_for(self, job: str, what: str, script: str) -> None:
-        deadline = time.monotonic() + TIMEOUT_S
-        while "met" not in self.shell(f"if {script}; then echo met; fi"):
-            if time.monotonic() > deadline:
-                pytest.fail(f"not {what}: {self.shell(f'cat slurm-{job}.out; scontrol show job {job}')}")
-            time.sleep(0.5)
+        def is_met() -> bool:
+            return "met" in self.shell(f"if {script}; then echo met; fi")
+
+        waited(what, TIMEOUT_S, is_met, lambda: self.shell(f"cat slurm-{job}.out; scontrol show job {job}"))
 
 
 @pytest.fixture(scope="module")

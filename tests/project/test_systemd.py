@@ -6,40 +6,37 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from project.blocks import ROOT
+from project.conftest import Require, Run
 
 from shardcall_server.settings import Settings
 
 pytestmark = pytest.mark.long
 
-Run = Callable[..., str]
-Require = Callable[[bool, str], None]
 MAX_EXPOSURE = 1.2
 
 
-@pytest.fixture(scope="module")
-def folder(root: Path) -> Path:
-    return root / "deploy/systemd"
+FOLDER = ROOT / "deploy/systemd"
+UNIT = (FOLDER / "shardcall.service").read_text()
 
 
 @pytest.fixture(scope="module")
-def service(folder: Path) -> dict[str, str]:
+def service() -> dict[str, str]:
     parser = configparser.RawConfigParser(strict=False)
     parser.optionxform = str  # type: ignore[assignment]  # names keep their case
-    parser.read(folder / "shardcall.service")
+    parser.read_string(UNIT)
     return dict(parser["Service"])
 
 
 @pytest.fixture
-def unit(folder: Path, tmp_path: Path, require: Require) -> Path:
+def unit(tmp_path: Path, require: Require) -> Path:
     """Returns the unit with the command of this environment, which `systemd-analyze verify` looks for."""
     require(shutil.which("systemd-analyze") is not None, "systemd-analyze")
-    text = (folder / "shardcall.service").read_text()
     path = tmp_path / "shardcall.service"
-    path.write_text(text.replace("/opt/shardcall/bin/shardcall", str(Path(sys.executable).parent / "shardcall")))
+    path.write_text(UNIT.replace("/opt/shardcall/bin/shardcall", str(Path(sys.executable).parent / "shardcall")))
     return path
 
 
@@ -50,12 +47,12 @@ def test_systemd_finds_no_fault_in_the_unit(unit: Path) -> None:
     assert not [line for line in ended.stderr.splitlines() if "shardcall" in line]
 
 
-def test_the_unit_is_exposed_no_more_than_documented(unit: Path, run: Run, root: Path) -> None:
+def test_the_unit_is_exposed_no_more_than_documented(unit: Path, run: Run) -> None:
     report = run("systemd-analyze", "security", "--offline=true", "--no-pager", unit)
     match = re.search(r"exposure level for \S+: ([\d.]+)", report)
     assert match
     assert float(match[1]) <= MAX_EXPOSURE
-    assert f"exposure level {MAX_EXPOSURE}" in (root / "docs/deployment.md").read_text()
+    assert f"exposure level {MAX_EXPOSURE}" in (ROOT / "docs/deployment.md").read_text()
 
 
 def test_the_unit_is_notified_and_drains(service: dict[str, str]) -> None:
@@ -68,10 +65,8 @@ def test_the_unit_is_notified_and_drains(service: dict[str, str]) -> None:
     assert service["MemoryDenyWriteExecute"] == "no"
 
 
-def test_the_settings_of_the_example_exist_and_are_in_folders_of_the_unit(
-    folder: Path, service: dict[str, str]
-) -> None:
-    values = tomllib.loads((folder / "server.toml").read_text())
+def test_the_settings_of_the_example_exist_and_are_in_folders_of_the_unit(service: dict[str, str]) -> None:
+    values = tomllib.loads((FOLDER / "server.toml").read_text())
     assert set(values) <= set(Settings.model_fields)
     assert service["ExecStart"].endswith("/shardcall serve --config /etc/shardcall/server.toml")
     assert service["StateDirectory"] == service["CacheDirectory"] == "shardcall"

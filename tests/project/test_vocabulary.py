@@ -55,7 +55,7 @@ EXCEPTIONS = {
     r"(?i)measured?$": "the command of the link that times a program",
 }
 """Patterns of names that may contain such a word, with the reason."""
-_REPLACED_WORDS = {word for row in REPLACED.split(";") for word in row.partition(":")[0].split()}
+_UNUSED = {word for row in REPLACED.split(";") for word in row.partition(":")[0].split()}
 _PROSE = re.compile(r"\b(tell(s|ing)?|told|lies|keeper|spellings?|companion|ledger)\b")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
@@ -96,7 +96,7 @@ def replaced(name: str) -> frozenset[str]:
     """Returns the replaced words in a name."""
     for pattern in EXCEPTIONS:
         name = re.sub(pattern, "_", name)
-    return frozenset(word.lower() for word in _WORD.findall(name)) & _REPLACED_WORDS
+    return frozenset(word.lower() for word in _WORD.findall(name)) & _UNUSED
 
 
 def modules(sources: list[Path] = SOURCES) -> list[Path]:

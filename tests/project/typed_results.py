@@ -1,4 +1,4 @@
-"""The classes of results, for mypy and pyright; `tests/project/test_types.py` runs them over this file."""
+"""The classes of results, which `make lint` checks with mypy."""
 
 from __future__ import annotations
 
