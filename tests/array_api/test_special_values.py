@@ -64,9 +64,9 @@ multiply      nan,1:nan inf,0:nan -inf,-0:nan 0,inf:nan inf,inf:inf inf,-inf:-in
 nextafter     nan,1:nan 1,nan:nan 1,1:1 0,-0:-0 -0,0:0 inf,inf:inf
 not_equal     nan,nan:1 nan,1:1 inf,inf:0 0,-0:0
 pow           nan,0:1 nan,-0:1 inf,0:1 0,0:1 -0,-0:1 7,0:1 nan,2:nan 2,nan:nan 1,nan:1 1,inf:1 -1,inf:1 -1,-inf:1
-pow           2,inf:inf -2,inf:inf 2,-inf:0 -2,-inf:0 0.5,inf:0 -0.5,inf:0 0.5,-inf:inf -0.5,-inf:inf inf,2:inf
-pow           inf,-2:0 -inf,3:-inf -inf,2:inf -inf,0.5:inf -inf,-3:-0 -inf,-2:0 0,2:0 0,-2:inf -0,3:-0 -0,2:0 -0,0.5:0
-pow           -0,-3:-inf -0,-2:inf -0,-0.5:inf -2,0.5:nan -2,-0.5:nan
+pow           2,inf:inf -2,inf:inf 2,-inf:0 -2,-inf:0 0.5,inf:0 -0.5,inf:0 0.5,-inf:inf -0.5,-inf:inf inf,2:inf inf,-2:0
+pow           -inf,3:-inf -inf,2:inf -inf,0.5:inf -inf,-3:-0 -inf,-2:0 0,2:0 0,-2:inf -0,3:-0 -0,2:0 -0,0.5:0 -0,-3:-inf
+pow           -0,-2:inf -0,-0.5:inf -2,0.5:nan -2,-0.5:nan
 remainder     nan,1:nan 1,nan:nan inf,2:nan -inf,inf:nan 0,0:nan -0,0:nan 2,0:nan -2,-0:nan 0,2:0 -0,2:0 0,-2:-0
 remainder     -0,-2:-0 4,2:0 -4,2:0 4,-2:-0 -4,-2:-0 2,inf:2 2,-inf:-inf -2,inf:inf -2,-inf:-2
 subtract      nan,1:nan inf,inf:nan -inf,-inf:nan inf,-inf:inf -0,0:-0 0,0:0 -0,-0:0 3,3:0
@@ -99,19 +99,11 @@ tanh  0|0:0|0 2|inf:nan|nan 2|nan:nan|nan inf|2:1|0 inf|inf:1|~0 inf|nan:1|~0 na
 """
 """Operands and results; ~ is either sign, | is before an imaginary part. Conjugate operands have conjugate results."""
 
-NUMPY_WINS = {
-    "floor_divide": {"-2,inf:-0", "2,-inf:-0", "inf,2:inf", "inf,-2:-inf", "-inf,2:-inf", "-inf,-2:inf"},
-    "expm1": {
-        "-0|0:0|0",
-        "inf|0:inf|0",
-        "-inf|inf:-1|~0",
-        "-inf|nan:-1|~0",
-        "inf|inf:~inf|nan",
-        "inf|nan:~inf|nan",
-        "nan|0:nan|0",
-    },
-    "tanh": {"inf|2:1|0"},
-}
+NUMPY_WINS = """
+floor_divide -2,inf:-0 2,-inf:-0 inf,2:inf inf,-2:-inf -inf,2:-inf -inf,-2:inf
+expm1        -0|0:0|0 inf|0:inf|0 -inf|inf:-1|~0 -inf|nan:-1|~0 inf|inf:~inf|nan inf|nan:~inf|nan nan|0:nan|0
+tanh         inf|2:1|0
+"""
 """The rows that NumPy does not follow, either: results are NumPy's."""
 
 
@@ -172,7 +164,7 @@ def check(client, table, dtype):
         for i, (result, other) in enumerate(pairs):
             case = cases[i % half]
             text = case.partition(":")[2]
-            is_numpys = case in NUMPY_WINS.get(name, ())
+            is_numpys = case in rows_of(NUMPY_WINS).get(name, ())
             if repr(result) != repr(other) if is_numpys else not agrees(result, text):
                 wrong.append(f"{name} {case}: {result}, and NumPy has {other}")
     assert not wrong

@@ -13,8 +13,8 @@ ARRAYS = {"x": X, "s": S, "z": Z, "k": K, "ascending": np.sort(X.ravel()), "m": 
 
 def creation(xp, x, **_):
     yield from (xp.arange(3), xp.arange(5.0, 1, -1.5), xp.arange(2, 8, 3, dtype=xp.float32), xp.zeros((2, 0)))
-    yield from (xp.linspace(0, 1, 4), xp.linspace(1, 3, 4, endpoint=False, dtype=xp.float32), xp.zeros(()))
-    yield from (xp.eye(3), xp.eye(2, 4, k=1, dtype=xp.int8), xp.eye(3, k=-1), xp.eye(2, k=5), xp.ones(3, dtype=xp.bool))
+    yield from (xp.linspace(0, 1, 4), xp.linspace(1, 3, 4, endpoint=False, dtype=xp.float32), xp.zeros(()), xp.eye(3))
+    yield from (xp.eye(2, 4, k=1, dtype=xp.int8), xp.eye(3, k=-1), xp.eye(2, k=5), xp.ones(3, dtype=xp.bool))
     yield from (xp.full((2,), 3), xp.full((), 2.5), xp.full(2, True), xp.full(2, 1j), xp.full_like(x, 2))
     yield from (xp.ones_like(x, dtype=xp.int16), xp.zeros_like(x), xp.tril(x, k=1), xp.triu(x, k=-1), xp.asarray(True))
     yield from (xp.asarray(2), xp.asarray(2.5), xp.asarray(1j), xp.asarray([[1, 2], [3, 4]]), xp.asarray((True, False)))
@@ -27,18 +27,9 @@ def manipulation(xp, x, k, **_):
     yield from (xp.concat([x, k], axis=-1), xp.concat([x, k[0]], axis=None), xp.expand_dims(x, axis=-1), xp.flip(x))
     yield from (xp.flip(x, axis=(0, -1)), xp.moveaxis(x, 0, -1), xp.moveaxis(x[None], (0, 1), (-1, 0)), x.T, x.mT)
     yield from (xp.permute_dims(x[None], (2, 0, 1)), xp.repeat(x, 2), xp.repeat(x, 2, axis=-1), xp.tile(x, (2, 1, 2)))
-    yield from (
-        xp.reshape(x, (2, -1)),
-        xp.reshape(x, (-1,), copy=True),
-        xp.roll(x, 5),
-        xp.roll(x, (1, -2), axis=(0, 1)),
-    )
-    yield from (
-        xp.roll(x, -1, axis=-1),
-        xp.squeeze(x[None, :, None], (0, 2)),
-        xp.stack([x, x], axis=-1),
-        xp.tile(x, (2,)),
-    )
+    yield from (xp.reshape(x, (2, -1)), xp.reshape(x, (-1,), copy=True), xp.roll(x, 5))
+    yield from (xp.roll(x, (1, -2), axis=(0, 1)), xp.roll(x, -1, axis=-1), xp.squeeze(x[None, :, None], (0, 2)))
+    yield from (xp.stack([x, x], axis=-1), xp.tile(x, (2,)))
     yield from xp.unstack(x, axis=-1)
 
 
@@ -46,30 +37,20 @@ def searching(xp, x, k, ascending, m, **_):
     yield from (xp.argmax(k), xp.argmax(k, axis=0), xp.argmin(k, axis=-1, keepdims=True), xp.count_nonzero(k, axis=0))
     yield from (xp.count_nonzero(k, axis=(0, 1), keepdims=True), xp.where(m, x, k), xp.where(m[:, :1], 1.5, k))
     yield from (xp.searchsorted(ascending, x), xp.searchsorted(ascending, ascending[1:4], side="right"))
-    yield from (
-        xp.searchsorted(xp.flip(ascending), x[0], sorter=xp.flip(xp.arange(12))),
-        xp.take(k, xp.asarray([2, 0, 2]), axis=1),
-    )
-    yield from (xp.take(k[0], xp.asarray([1, 1])), xp.take_along_axis(x, xp.argsort(x)), xp.sort(k, axis=0))
+    yield xp.searchsorted(xp.flip(ascending), x[0], sorter=xp.flip(xp.arange(12)))
+    yield from (xp.take(k, xp.asarray([2, 0, 2]), axis=1), xp.take(k[0], xp.asarray([1, 1])))
+    yield from (xp.take_along_axis(x, xp.argsort(x)), xp.sort(k, axis=0))
     yield from (xp.take_along_axis(x, xp.asarray([[1], [0], [2], [1]]), axis=1), xp.argsort(k, axis=0, stable=True))
 
 
 def statistics(xp, x, k, z, m, **_):
-    yield from (
-        xp.cumulative_sum(k, axis=0),
-        xp.cumulative_sum(x[0], include_initial=True),
-        xp.cumulative_prod(k, axis=1),
-    )
-    yield from (xp.cumulative_prod(x, axis=-1, include_initial=True), xp.cumulative_sum(m, axis=0, dtype=xp.float32))
-    yield from (xp.max(k, axis=0), xp.min(x), xp.mean(x, axis=-1, keepdims=True), xp.mean(z), xp.prod(k, axis=(0, 1)))
-    yield from (
-        xp.sum(k, dtype=xp.float32),
-        xp.sum(z, axis=0),
-        xp.std(x, axis=0, correction=1),
-        xp.var(x, correction=1.5),
-    )
-    yield from (xp.sum(x, axis=()), xp.all(m, axis=0), xp.any(m, axis=1, keepdims=True), xp.all(k), xp.any(z, axis=()))
-    yield from (xp.diff(x), xp.diff(k, axis=0, n=2), xp.diff(x[0], prepend=x[1, :1], append=x[2, :2]))
+    yield from (xp.cumulative_sum(k, axis=0), xp.cumulative_sum(x[0], include_initial=True))
+    yield from (xp.cumulative_prod(k, axis=1), xp.cumulative_prod(x, axis=-1, include_initial=True))
+    yield from (xp.cumulative_sum(m, axis=0, dtype=xp.float32), xp.max(k, axis=0), xp.min(x))
+    yield from (xp.mean(x, axis=-1, keepdims=True), xp.mean(z), xp.prod(k, axis=(0, 1)), xp.sum(k, dtype=xp.float32))
+    yield from (xp.sum(z, axis=0), xp.std(x, axis=0, correction=1), xp.var(x, correction=1.5), xp.sum(x, axis=()))
+    yield from (xp.all(m, axis=0), xp.any(m, axis=1, keepdims=True), xp.all(k), xp.any(z, axis=()), xp.diff(x))
+    yield from (xp.diff(k, axis=0, n=2), xp.diff(x[0], prepend=x[1, :1], append=x[2, :2]))
     empty = x[:0]
     yield from (xp.sum(empty), xp.prod(empty, axis=0), xp.all(empty, axis=1), xp.any(empty), xp.concat([empty, x]))
     yield from (xp.clip(k, -1, 1), xp.clip(x, max=0.5), xp.clip(x, x[:1], None), xp.round(x), xp.sign(z))
@@ -77,38 +58,17 @@ def statistics(xp, x, k, z, m, **_):
 
 def linalg(xp, x, k, s, z, **_):
     linear, symmetric = xp.linalg, s + s.mT
-    yield from (
-        s @ s,
-        xp.matmul(x.T, x[:, 0]),
-        xp.matmul(k[0], k[1]),
-        xp.matrix_transpose(s),
-        xp.tensordot(x, k, axes=([0], [0])),
-    )
-    yield from (xp.tensordot(x, k[0], axes=0), xp.tensordot(x, k), xp.vecdot(z, z), xp.vecdot(x, k, axis=0))
-    yield from (linear.cross(x, k), linear.det(s), linear.diagonal(s, offset=1), linear.inv(s), linear.matrix_norm(s))
-    yield from (
-        linear.matrix_norm(s, ord=1, keepdims=True),
-        linear.matrix_norm(s, ord=-2),
-        linear.matrix_norm(s, ord="nuc"),
-    )
-    yield from (
-        linear.matrix_power(s, 0),
-        linear.matrix_power(s, -2),
-        linear.matrix_rank(s),
-        linear.matrix_rank(x, rtol=0.9),
-    )
-    yield from (linear.outer(x[0], z[0]), linear.pinv(x), *linear.slogdet(s), linear.solve(s, s[:, :, 0][..., None]))
-    yield from (linear.solve(s[0], x[0]), linear.svdvals(s), linear.trace(s, offset=-1), linear.eigvalsh(symmetric))
-    yield from (
-        linear.vector_norm(z),
-        linear.vector_norm(x, axis=(0, 1), keepdims=True),
-        linear.vector_norm(x, axis=0, ord=1),
-    )
-    yield from (
-        linear.vector_norm(x, ord=np.inf),
-        linear.vector_norm(x, axis=-1, ord=0),
-        linear.vector_norm(x, ord=-1.5),
-    )
+    yield from (s @ s, xp.matmul(x.T, x[:, 0]), xp.matmul(k[0], k[1]), xp.matrix_transpose(s))
+    yield from (xp.tensordot(x, k, axes=([0], [0])), xp.tensordot(x, k[0], axes=0), xp.tensordot(x, k), xp.vecdot(z, z))
+    yield from (xp.vecdot(x, k, axis=0), linear.cross(x, k), linear.det(s), linear.diagonal(s, offset=1), linear.inv(s))
+    yield from (linear.matrix_norm(s), linear.matrix_norm(s, ord=1, keepdims=True), linear.matrix_norm(s, ord=-2))
+    yield from (linear.matrix_norm(s, ord="nuc"), linear.matrix_power(s, 0), linear.matrix_power(s, -2))
+    yield from (linear.matrix_rank(s), linear.matrix_rank(x, rtol=0.9), linear.outer(x[0], z[0]), linear.pinv(x))
+    yield from (*linear.slogdet(s), linear.solve(s, s[:, :, 0][..., None]), linear.solve(s[0], x[0]), linear.svdvals(s))
+    yield from (linear.trace(s, offset=-1), linear.eigvalsh(symmetric), linear.vector_norm(z))
+    yield from (linear.vector_norm(x, axis=(0, 1), keepdims=True), linear.vector_norm(x, axis=0, ord=1))
+    yield from (linear.vector_norm(x, ord=np.inf), linear.vector_norm(x, axis=-1, ord=0))
+    yield linear.vector_norm(x, ord=-1.5)
     values, vectors = linear.eigh(symmetric)
     q, r = linear.qr(x)
     complete = linear.qr(x, mode="complete")
@@ -123,32 +83,17 @@ def transforms(xp, x, z, **_):
     fft = xp.fft
     for norm in ("backward", "ortho", "forward"):
         yield from (fft.fft(z, norm=norm), fft.ifftn(z, norm=norm), fft.rfft(x, norm=norm), fft.irfft(z, norm=norm))
-    yield from (
-        fft.fft(z, n=4, axis=0),
-        fft.ifft(z, n=8),
-        fft.fftn(z, s=(2, 8), axes=(0, 1)),
-        fft.rfftn(x, axes=(1, 0)),
-    )
-    yield from (fft.irfftn(z, s=(4, 5), axes=(0, 1)), fft.hfft(z), fft.hfft(z, n=7), fft.ihfft(x), fft.irfft(z, n=5))
-    yield from (fft.fftfreq(5), fft.fftfreq(4, d=0.5), fft.rfftfreq(5, d=2.0), fft.rfftfreq(4))
-    yield from (
-        fft.fftshift(z),
-        fft.ifftshift(x, axes=0),
-        fft.fftshift(x, axes=(1,)),
-        fft.fft(xp.astype(z, xp.complex64)),
-    )
-    yield fft.rfft(xp.astype(x, xp.float32))
+    yield from (fft.fft(z, n=4, axis=0), fft.ifft(z, n=8), fft.fftn(z, s=(2, 8), axes=(0, 1)))
+    yield from (fft.rfftn(x, axes=(1, 0)), fft.irfftn(z, s=(4, 5), axes=(0, 1)), fft.hfft(z), fft.hfft(z, n=7))
+    yield from (fft.ihfft(x), fft.irfft(z, n=5), fft.fftfreq(5), fft.fftfreq(4, d=0.5), fft.rfftfreq(5, d=2.0))
+    yield from (fft.rfftfreq(4), fft.fftshift(z), fft.ifftshift(x, axes=0), fft.fftshift(x, axes=(1,)))
+    yield from (fft.fft(xp.astype(z, xp.complex64)), fft.rfft(xp.astype(x, xp.float32)))
 
 
 def indices(xp, x, k, m, **_):
     yield from (x[1], x[-1, 2], x[()], x[...], x[1:3], x[:, ::-2], x[3:0:-1], x[..., 0], x[None], x[:, None, 1], x[5:])
-    yield from (
-        x[-2:],
-        x[:-9],
-        x[xp.asarray([2, 0, -1])],
-        x[xp.asarray([[0], [1]]), xp.asarray([1, 2])],
-        x[2, xp.asarray([0, 0])],
-    )
+    yield from (x[-2:], x[:-9], x[xp.asarray([2, 0, -1])], x[xp.asarray([[0], [1]]), xp.asarray([1, 2])])
+    yield x[2, xp.asarray([0, 0])]
 
 
 SMALL = (creation, manipulation, searching, statistics, indices)

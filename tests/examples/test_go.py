@@ -8,10 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from end_to_end.messages import token_of
-from servers import DEVICES, running_server
-
-from shardcall_server.certificate_authority import make_authority
+from examples.foreign_clients import check_authority, check_calls, needs
 
 pytestmark = pytest.mark.long
 
@@ -29,11 +26,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "src/google.golang.org/grpc": "golang-google-grpc-dev",
         "src/github.com/golang/protobuf/internal/gengogrpc": "golang-github-golang-protobuf-1-5-dev",  # not in 1.3
     }
-    missing += [package for folder, package in sources.items() if not (PACKAGES / folder).exists()]
-    if missing and os.environ.get("REQUIRE_ALL_TESTS") == "1":
-        pytest.fail(f"REQUIRE_ALL_TESTS=1, and there is no {', '.join(missing)}")
-    if missing:
-        pytest.skip(f"needs {', '.join(missing)}")
+    needs(missing + [package for folder, package in sources.items() if not (PACKAGES / folder).exists()])
     folder = tmp_path_factory.mktemp("go")
     (folder / "src").mkdir()
     protos = sorted(str(proto) for proto in (ROOT / "protos/shardcall/v1").glob("*.proto"))
@@ -45,27 +38,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "client"
 
 
-def run(client: Path, address: str, token: str, authority: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "SHARDCALL_TOKEN": token, "SHARDCALL_CA_CERTIFICATE": authority}
-    command = [str(client), address]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, check=False)
-
-
 def test_the_client_in_go_calls_a_kernel_and_gets_the_reason_of_a_refusal(server, client):
-    ended = run(client, server.address, token_of("runner"))
-    assert ended.returncode == 0, ended.stderr
-    assert f"{server.address} has {DEVICES} cpu devices" in ended.stdout
-    assert ended.stdout.endswith("the result is right\n")
-    refused = run(client, server.address, "")
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("Unauthenticated: the call has no token")
+    check_calls([client], server, "Unauthenticated: the call has no token")
 
 
 def test_the_authority_is_a_path_or_the_content_of_a_file(client, tmp_path):
-    make_authority(tmp_path / "trust", [], 30)
-    file = tmp_path / "trust/ca.pem"
-    flags = ("--tls-cert", str(tmp_path / "trust/server.pem"), "--tls-key", str(tmp_path / "trust/server.key"))
-    with running_server(*flags, devices=2, why="it speaks TLS") as running:
-        for authority in (str(file), file.read_text()):
-            ended = run(client, running.address, token_of("runner"), authority)
-            assert ended.stdout.endswith("the result is right\n"), ended.stderr
+    check_authority([client], tmp_path)
