@@ -2,6 +2,7 @@
 
 import itertools
 import operator
+import re
 
 import numpy as np
 import pytest
@@ -48,26 +49,13 @@ ELEMENTWISE = {
 }
 """The element types that the elementwise functions take, and the type of the result."""
 
-OPERATORS = {
-    operator.add: "add",
-    operator.sub: "subtract",
-    operator.mul: "multiply",
-    operator.truediv: "divide",
-    operator.floordiv: "floor_divide",
-    operator.mod: "remainder",
-    operator.pow: "pow",
-    operator.and_: "bitwise_and",
-    operator.or_: "bitwise_or",
-    operator.xor: "bitwise_xor",
-    operator.lshift: "bitwise_left_shift",
-    operator.rshift: "bitwise_right_shift",
-    operator.lt: "less",
-    operator.le: "less_equal",
-    operator.gt: "greater",
-    operator.ge: "greater_equal",
-    operator.eq: "equal",
-    operator.ne: "not_equal",
-}
+_OPERATORS = """
+    add:add sub:subtract mul:multiply truediv:divide floordiv:floor_divide mod:remainder pow:pow and_:bitwise_and
+    or_:bitwise_or xor:bitwise_xor lshift:bitwise_left_shift rshift:bitwise_right_shift lt:less le:less_equal
+    gt:greater ge:greater_equal eq:equal ne:not_equal
+"""
+OPERATORS = {getattr(operator, name): function for name, function in re.findall(r"(\w+):(\w+)", _OPERATORS)}
+"""Python's operators, with the functions that they stand for."""
 
 
 def width(name):

@@ -99,9 +99,8 @@ def top(name: str) -> str:
 
 
 def test_the_client_imports_only_numpy_grpc_and_protobuf() -> None:
-    thin = [
-        module for module in [*below("shardcall"), *below("shardcall_core")] if not module.startswith("shardcall.cli")
-    ]
+    modules = [*below("shardcall"), *below("shardcall_core")]
+    thin = [module for module in modules if not module.startswith("shardcall.cli")]
     allowed = CLIENT_MAY_IMPORT | set(SOURCES) | sys.stdlib_module_names
     for late, names in ((False, allowed), (True, allowed | CLIENT_MAY_IMPORT_LATE)):
         entries = {(module, name) for module in thin for name in imports(module, late=late)}
@@ -139,12 +138,8 @@ def test_processes_load_only_what_they_need(run_python: Callable[[str], str], co
 def test_client_and_server_share_only_the_core_and_the_contract() -> None:
     """Neither imports a private module of the other; the core imports neither."""
     allowed = {"shardcall": ("shardcall", "shardcall_core"), "shardcall_core": ("shardcall_core", "shardcall.v1")}
-    allowed["shardcall_server"] = (
-        "shardcall_server",
-        "shardcall_worker",
-        "shardcall_inference",
-        *allowed["shardcall_core"],
-    )
+    servers = ("shardcall_server", "shardcall_worker", "shardcall_inference")
+    allowed["shardcall_server"] = (*servers, *allowed["shardcall_core"])
     for package, names in allowed.items():
         entries = {(module, name) for module in below(package) for name in imports(module, typed=True)}
         ours = {(module, name) for module, name in entries if top(name) in SOURCES}
