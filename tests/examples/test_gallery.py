@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from examples.test_examples import load
 
 GALLERY = Path(__file__).resolve().parents[2] / "examples/gallery"
 SMALL_SIZES = {
@@ -25,16 +24,7 @@ SMALL_SIZES = {
 LONGEST = 60
 
 
-def load_show() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gallery_show", GALLERY / "show.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-show = load_show()
+show = load("gallery/show")
 
 
 def test_the_gallery_has_ten_short_programs():
@@ -60,20 +50,15 @@ def test_a_program_has_numpys_result(name, client):
     assert compared.mesh_s > 0
 
 
-def test_a_program_runs_as_a_script(server, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("more", "status", "line"), [(0, 0, "yes the results differ by at most"), (1, 1, "NO  the results")]
+)
+def test_a_program_as_a_script_says_whether_it_has_numpys_result(server, monkeypatch, capsys, more, status, line):
     monkeypatch.setattr(sys, "argv", ["show.py", "heat", server.address, "--size", "24"])
     heat = show.load("heat")
     heat.STEPS = 5
+    in_numpy = heat.in_numpy
+    monkeypatch.setattr(heat, "in_numpy", lambda size: in_numpy(size) + more)
     monkeypatch.setattr(show, "load", lambda name: heat)
-    assert show.main() == 0
-    assert "yes the results differ by at most" in capsys.readouterr().out
-
-
-def test_a_program_with_another_result_fails(server, monkeypatch, capsys):
-    heat = show.load("heat")
-    heat.STEPS = 5
-    heat.in_numpy = lambda size: heat.start(size) + 1
-    monkeypatch.setattr(show, "load", lambda name: heat)
-    monkeypatch.setattr(sys, "argv", ["show.py", "heat", server.address, "--size", "24"])
-    assert show.main() == 1
-    assert "NO  the results differ" in capsys.readouterr().out
+    assert show.main() == status
+    assert line in capsys.readouterr().out
