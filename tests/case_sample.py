@@ -43,7 +43,7 @@ class Sampling:
     cases: int
     values: int
 
-    def sample_of(self, test: str, cases: Iterable[C], first: Iterable[C] = ()) -> list[C]:
+    def sample_of(self, test: str, cases: Iterable[C]) -> list[C]:
         """Returns cases of a test that cover the others, in their sequence.
 
         The sample depends on names alone, and so is the same in every run and process.
@@ -51,14 +51,11 @@ class Sampling:
         Args:
             test: the name of the test.
             cases: all its cases.
-            first: those of them that the sample has anyway.
         """
         cases = [*cases]
-        chosen = {case.id for case in first}
-        others = sorted((case for case in cases if case.id not in chosen), key=lambda case: _order(test, case))
         combinations_of = self._combinations_of(cases)
-        covered = {values for case in cases if case.id in chosen for values in combinations_of[case.id]}
-        for case in others:
+        chosen, covered = set[str](), set[Hashable]()
+        for case in sorted(cases, key=lambda case: _order(test, case)):
             if len(chosen) < self.cases or not combinations_of[case.id] <= covered:
                 covered |= combinations_of[case.id]
                 chosen.add(case.id)
