@@ -37,7 +37,9 @@ class RestartingServer:
 
     def start(self) -> None:
         """Starts one, and waits until it is ready."""
-        self._running = self._stack.enter_context(running_server(*self._flags, devices=self._devices))
+        self._running = self._stack.enter_context(
+            running_server(*self._flags, devices=self._devices, why="it is killed")
+        )
         if not self.address:
             self.address = self.running.address
             self._flags = (*self._flags, "--port", self.address.rpartition(":")[2])

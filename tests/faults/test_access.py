@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import timeit
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,8 +11,7 @@ from contextlib import closing, contextmanager
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import call, check, execute, open_channel, operand, token_of
-from end_to_end.processes import cpu_s
+from end_to_end.messages import check, execute, open_channel, operand, token_of
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
@@ -185,43 +183,6 @@ def test_results_stay_for_those_alone_who_may_keep_arrays(server, streamed):
         with pytest.raises(grpc.RpcError) as caught:
             ask()
     check(caught.value, DENIED, "SCOPE_MISSING", "", "keep_results needs the scope arrays")
-
-
-def test_who_is_not_asked_is_let_in_on_loopback_only(server_factory):
-    server = server_factory("--no-auth", devices=1)
-    with open_channel(server.address, token="") as channel:
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        assert stub.Plan(kernel_service_pb2.PlanRequest(call=call(), operands=[operand(np.ones(4)).type]), timeout=60)
-    with sc.connect(server.address, token=WRONG) as client:
-        x = client.put(np.arange(4.0))
-        np.testing.assert_array_equal(x.get(), np.arange(4.0))
-
-
-def test_a_private_server_knows_its_owner_alone():
-    with sc.local(devices=1) as client:
-        np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
-        with pytest.raises(sc.AccessDeniedError) as caught:
-            sc.connect(client.address)
-    assert "no server of this user on this machine listens at" in caught.value.message
-
-
-def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(server_factory, tmp_path, full, figure):
-    server, attempts = server_factory(devices=1, log=tmp_path / "log"), 10_000 if full else 300
-    with sc.connect(server.address) as client, open_channel(server.address, token=WRONG) as channel:
-        client.diff([1.0, 4.0])
-        begin = channel.unary_unary("/shardcall.v1.KernelService/Execute")
-        before, began = cpu_s(server.process.pid), time.monotonic()
-        for _ in range(0, attempts, 50):
-            asked = [begin.future(b"", timeout=60) for _ in range(50)]
-            np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
-            # A connection that has sent too much without an admitted call is closed, and opened again.
-            assert {call.code() for call in asked} <= {UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE}
-        spent_s, elapsed_s = cpu_s(server.process.pid) - before, time.monotonic() - began
-    lines = (tmp_path / "log").read_text().count("calls were not admitted")
-    figure(
-        f"{attempts} wrong tokens in {elapsed_s:.1f} s, {spent_s / attempts * 1e3:.2f} ms of CPU each, {lines} lines"
-    )
-    assert 1 <= lines <= 2 + elapsed_s / 10
 
 
 def test_the_gate_costs_a_call_next_to_nothing(figure):

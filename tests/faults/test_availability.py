@@ -96,7 +96,7 @@ def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server_f
     folder = tmp_path / token_file.user_name()
     folder.mkdir()
     np.save(folder / "a.npy", X)
-    server = server_factory("--array-dir", str(tmp_path))
+    server = server_factory("--array-dir", str(tmp_path), why="its worker is killed")
     with sc.connect(server.address, shared_memory=False) as client, open_channel(server.address) as channel:
         (killed,) = server.worker_pids()
         os.kill(killed, signal.SIGKILL)
@@ -110,5 +110,6 @@ def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server_f
         finally:
             for stopped in set(server.worker_pids()) - {killed}:
                 os.kill(stopped, signal.SIGCONT)
+        np.testing.assert_array_equal(client.diff(X).array, np.diff(X))
     waiting = {method for method, code in codes.items() if code is grpc.StatusCode.DEADLINE_EXCEEDED}
     assert waiting == {method for method in REQUESTS if rules(method).availability == WAITS}

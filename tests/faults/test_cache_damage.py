@@ -22,6 +22,8 @@ from servers import ServerProcess, running_server
 import shardcall as sc
 from shardcall import P
 
+pytestmark = pytest.mark.long
+
 MESH = sc.Mesh(x=8)
 X = np.random.default_rng(0).random((64, 64))
 KERNELS: dict[str, tuple[Callable[[sc.Client], sc.Result], np.ndarray]] = {
@@ -30,7 +32,6 @@ KERNELS: dict[str, tuple[Callable[[sc.Client], sc.Result], np.ndarray]] = {
     "cumsum": (lambda c: c.cumsum(X, axis=0, mesh=MESH, spec=P("x", None)), np.cumsum(X, axis=0)),
     "einsum": (lambda c: c.einsum("ij,kj->ik", X, X, mesh=MESH), X @ X.T),
 }
-QUICK_KERNELS = ("diff", "matmul")
 FOREIGN = "0" * 32
 _PR_CAPBSET_DROP = 24
 _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 1, 2
@@ -44,14 +45,12 @@ class Folder:
     client: sc.Client
     programs: Path
     log: Path
-    kernels: tuple[str, ...] = QUICK_KERNELS
     compiled: dict[str, bytes] = field(default_factory=dict)
 
     def call(self) -> dict[str, bool]:
         """Calls the kernels; results must equal the first ones. Returns the calls that were loaded from disk."""
         from_disk = {}
-        for name in self.kernels:
-            call, expected = KERNELS[name]
+        for name, (call, expected) in KERNELS.items():
             result = call(self.client)
             assert not result.cache_hit
             np.testing.assert_allclose(result.array, expected, rtol=1e-12)
@@ -71,7 +70,7 @@ class Folder:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, full: bool) -> Iterator[Folder]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     """Its server has no privileges over files, even if the tests run as root; its log is a pipe, never full."""
     directory = tmp_path_factory.mktemp("damage")
     os.mkfifo(directory / "lines")
@@ -82,11 +81,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory, full: bool) -> Iterator[Fol
         ThreadPoolExecutor(1, initializer=give_up_privilege) as unprivileged,
     ):
         copying.submit(copy_lines, directory / "lines", directory / "log")
-        server = running_server(*flags, log=directory / "lines")
+        server = running_server(*flags, log=directory / "lines", why="its cache is damaged")
         started = unprivileged.submit(stack.enter_context, server).result()
         client = stack.enter_context(sc.connect(started.address))
-        kernels = tuple(KERNELS) if full else QUICK_KERNELS
-        yield Folder(started, client, directory / "cache" / "programs", directory / "log", kernels)
+        yield Folder(started, client, directory / "cache" / "programs", directory / "log")
 
 
 def copy_lines(source: Path, target: Path) -> None:
@@ -177,36 +175,28 @@ DAMAGE = {
         damage_the_index,
     )
 }
-QUICK = {truncate.__name__, flip.__name__, remove_the_folder.__name__, damage_the_index.__name__}
 
 
-KILLS = {open_them_to_others.__name__, damage_the_index.__name__}
-"""After which the short form looks whether the next worker finds what was repaired."""
-
-
-@pytest.mark.parametrize(
-    "damage", [damage if damage in QUICK else pytest.param(damage, marks=pytest.mark.long) for damage in DAMAGE]
-)
-def test_damaged_programs_are_compiled_anew_and_repaired(folder, damage, times, full, figure):
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_programs_are_compiled_anew_and_repaired(folder, damage, figure):
     folder.call()
     again = 0
-    for attempt in range(times(20)):
+    for attempt in range(20):
         assert all(folder.call().values())
         DAMAGE[damage](folder, attempt)
         again += sum(not from_disk for from_disk in folder.call().values())
         assert all(folder.call().values())
-    assert again >= times(20)
-    if full or damage in KILLS:
-        folder.kill_worker()
-        assert all(folder.call().values()), "the next worker does not find them"
+    assert again >= 20
+    folder.kill_worker()
+    assert all(folder.call().values()), "the next worker does not find them"
     warnings = [json.loads(line) for line in folder.log.read_text().splitlines() if '"warning"' in line]
     said = [(line["event"], line["folder"]) for line in warnings if "folder" in line]
     assert len(said) <= 3 * len(DAMAGE)  # each once a worker
-    figure(f"{times(20)} times, {again} programs compiled again, 0 wrong")
+    figure(f"20 times, {again} programs compiled again, 0 wrong")
 
 
-def test_a_folder_that_is_read_only_costs_only_compiling(folder, full):
-    for _ in range(20 if full else 1):
+def test_a_folder_that_is_read_only_costs_only_compiling(folder):
+    for _ in range(20):
         lose(folder, 0)
         folder.programs.chmod(0o500)
         try:
@@ -219,9 +209,9 @@ def test_a_folder_that_is_read_only_costs_only_compiling(folder, full):
     wait_for(lambda: "could not be kept on disk" in folder.log.read_text())
 
 
-def test_a_full_disk_costs_only_compiling(folder, full):
+def test_a_full_disk_costs_only_compiling(folder):
     folder.call()
-    for _ in range(20 if full else 1):
+    for _ in range(20):
         limits = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in folder.server.worker_pids()}
         remove_what_is_there(folder)
         for pid, (_, hard) in limits.items():
@@ -242,14 +232,13 @@ def remove_what_is_there(folder: Folder) -> None:
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
 
-@pytest.mark.long
 def test_servers_that_share_a_folder_do_not_disturb_one_another(tmp_path):
     flags = ("--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1", "--warm-up-s", "0")
     logs = [tmp_path / f"{number}.log" for number in range(2)]
     with ExitStack() as stack:
         folders = []
         for log in logs:
-            server = stack.enter_context(running_server(*flags, log=log))
+            server = stack.enter_context(running_server(*flags, log=log, why="two share a cache"))
             client = stack.enter_context(sc.connect(server.address))
             folders.append(Folder(server, client, tmp_path / "cache" / "programs", log))
         with ThreadPoolExecutor(2) as both:

@@ -20,8 +20,10 @@ from servers import ServerProcess, running_server
 
 import shardcall as sc
 
-CALLERS, FEW_CALLERS = 16, 4
-"""Of each client, in the long and in the short form."""
+pytestmark = pytest.mark.long
+
+KILLS = 20
+CALLERS = 16  # of each client
 TIMEOUT_S = 120.0
 CHAIN = 32
 
@@ -92,16 +94,15 @@ def both(address: str, count: int) -> Iterator[list[Callers]]:
         assert [one.wrong for one in callers] == [[], []]
 
 
-def test_workers_killed_under_callers(server_factory, full, figure):
-    server = server_factory("--spare-worker", devices=1)
-    kills, count = (20, CALLERS) if full else (1, FEW_CALLERS)
-    with both(server.address, count) as callers, sc.connect(server.address) as client:
+def test_workers_killed_under_callers(server_factory, figure):
+    server = server_factory("--spare-worker", devices=1, why="its workers are killed")
+    with both(server.address, CALLERS) as callers, sc.connect(server.address) as client:
         streaming, unary = callers
         wait_for(lambda: client.usage().mesh.spare_ready)  # sooner than beside the callers
         with streaming.calling(), unary.calling():
             for one in callers:
                 one.answer_again()
-            for _ in range(kills):
+            for _ in range(KILLS):
                 wait_for(lambda: client.usage().mesh.spare_ready)
                 worker = max(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
                 os.kill(worker, signal.SIGKILL)
@@ -110,30 +111,30 @@ def test_workers_killed_under_callers(server_factory, full, figure):
                     one.answer_again()
         for one in callers:
             assert set(one.failed) <= {"MeshRestartedError"}
-            figure(f"{kills} kills: {one.right} right, {dict(one.failed)}")
+            figure(f"{KILLS} kills: {one.right} right, {dict(one.failed)}")
         wait_for(lambda: holds_nothing(client) and not client.usage().calls)
 
 
-def test_front_ends_killed_under_callers(full, figure):
-    kills, count = (20, CALLERS) if full else (1, FEW_CALLERS)
-    with RestartingServer("--no-spare-worker", devices=1) as server, both(server.address, count) as callers:
+def test_front_ends_killed_under_callers(figure):
+    with RestartingServer("--no-spare-worker", devices=1) as server, both(server.address, CALLERS) as callers:
         streaming, unary = callers
         with streaming.calling(), unary.calling():
             for one in callers:
                 one.answer_again()
-            for _ in range(kills):
+            for _ in range(KILLS):
                 server.kill()
                 server.start()
                 for one in callers:
                     one.answer_again()
         for one in callers:
             assert set(one.failed) <= {"ServerUnavailableError"}
-            figure(f"{kills} kills: {one.right} right, {dict(one.failed)}")
+            figure(f"{KILLS} kills: {one.right} right, {dict(one.failed)}")
 
 
 @pytest.fixture(scope="module")
 def launching() -> Iterator[ServerProcess]:
-    with running_server("--max-launched-calls", str(2 * CHAIN), "--lease-s", "3", devices=1) as running:
+    flags = ("--max-launched-calls", str(2 * CHAIN), "--lease-s", "3")
+    with running_server(*flags, devices=1, why="its workers are killed") as running:
         yield running
 
 

@@ -9,7 +9,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +25,8 @@ from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
+
+pytestmark = pytest.mark.long
 
 Stub = kernel_service_pb2_grpc.KernelServiceStub
 MIB = 1 << 20
@@ -43,7 +45,7 @@ def leaving_server(folder: Path) -> Iterator[ServerProcess]:
     flags = ("--max-launched-calls", "1", "--max-concurrent-calls", "400")
     with pytest.MonkeyPatch.context() as environment:
         slow_kernel.install(folder, environment)
-        with running_server(*flags, devices=2, log=folder / "log") as running:
+        with running_server(*flags, devices=2, log=folder / "log", why="it compiles slowly") as running:
             yield running
 
 
@@ -120,7 +122,7 @@ def has_begun(stream: grpc.Future) -> bool:
 
 
 @pytest.mark.parametrize("phase", [receiving, compiling, queued, executing, sending])
-def test_calls_cancelled_at_any_moment_leave_nothing(leaving, full, figure, phase):
+def test_calls_cancelled_at_any_moment_leave_nothing(leaving, figure, phase):
     chance = random.Random(phase.__name__)
     ended: dict[str, int] = {}
 
@@ -140,7 +142,7 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, full, figure, phas
         stub = Stub(channel)
         list(streamed(stub, 512))
         list(streamed(stub, 1024))
-        moments = [chance.random() ** 2 * 0.2 for _ in range(1000 if full else 40)]
+        moments = [chance.random() ** 2 * 0.2 for _ in range(1000)]
         for one in [pool.submit(leave, stub, moment) for moment in moments]:
             one.result(120)
     canary.check()
@@ -149,7 +151,7 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, full, figure, phas
     settles(leaving)
 
 
-def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(leaving, folder, times, figure):
+def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(leaving, folder, figure):
     x = X
     with (
         sc.connect(leaving.address) as streaming,
@@ -167,7 +169,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
             return time.monotonic() - began
 
         try:
-            took = list(pool.map(hurry, range(times(100))))
+            took = list(pool.map(hurry, range(100)))
         finally:
             slow_kernel.signal_file(folder).touch()
         np.testing.assert_array_equal(first.result(120).array, x)
@@ -183,7 +185,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
     )
 
 
-def test_many_stalled_uploads_and_requests_block_no_others(leaving, times, figure):
+def test_many_stalled_uploads_and_requests_block_no_others(leaving, figure):
     """Some send a byte of each array, and some not even their one message; then they cancel."""
     ended = threading.Event()
 
@@ -199,39 +201,39 @@ def test_many_stalled_uploads_and_requests_block_no_others(leaving, times, figur
         yield b""
 
     with open_channel(leaving.address) as channel, ExitStack() as stack:
-        quiet = canary_of(leaving, times)
+        quiet = canary_of(leaving)
         stack.callback(ended.set)
         stub = Stub(channel)
         unary = channel.stream_unary("/shardcall.v1.KernelService/Execute")
         begin = [lambda: unary.future(silent(), timeout=60), *[lambda: stub.ExecuteStream(slow(), timeout=60)] * 3]
-        stalled = [begin[i % 4]() for i in range(times(200))]
+        stalled = [begin[i % 4]() for i in range(200)]
         stack.callback(lambda: [one.cancel() for one in stalled])
-        busy = canary_of(leaving, times)
+        busy = canary_of(leaving)
         with sc.connect(leaving.address, token=token_of("guest")) as client:
             calls = client.usage().calls
     figure(f"{len(stalled)} stalled, {calls} of them at work: quiet {quiet}; beside them {busy}")
     settles(leaving)
 
 
-def test_many_dead_readers_block_no_others(leaving, times, figure):
+def test_many_dead_readers_block_no_others(leaving, figure):
     with open_channel(leaving.address, SMALL_WINDOW) as channel, ExitStack() as stack:
-        quiet = canary_of(leaving, times)
+        quiet = canary_of(leaving)
         stub, dead = Stub(channel), []
         list(streamed(stub, 1024))
-        for _ in range(times(100)):
+        for _ in range(100):
             stream = streamed(stub, 1024)
             stack.callback(stream.cancel)
             assert has_begun(stream)
             dead.append(stream)
-        busy = canary_of(leaving, times)
+        busy = canary_of(leaving)
     figure(f"{len(dead)} readers dead: quiet {quiet}; beside them {busy}")
     settles(leaving)
 
 
-def canary_of(server: ServerProcess, times: Callable[[int], int]) -> str:
+def canary_of(server: ServerProcess) -> str:
     """Computes for a while beside the other load; returns the outcome."""
     with Canary(server.address, devices=2, token=token_of("guest")) as canary:
-        wait_for(lambda: canary.right + len(canary.errors) > times(500))
+        wait_for(lambda: canary.right + len(canary.errors) > 500)
     canary.check()
     return f"p99 {1e3 * float(np.quantile(canary.seconds, 0.99)):.1f} ms"
 

@@ -18,6 +18,8 @@ from faults.restarting import RestartingServer
 
 import shardcall as sc
 
+pytestmark = pytest.mark.long
+
 CLIENTS = 4
 LARGE = np.random.default_rng(1).standard_normal((512, 512))
 
@@ -40,9 +42,9 @@ def restarting(restarting_for_all: RestartingServer) -> RestartingServer:
     return restarting_for_all
 
 
-def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(restarting, full, figure):
+def test_clients_find_the_next_server_at_the_address_and_nothing_is_mistaken(restarting, figure):
     """Half of the clients use shared memory, half a call stream, and one retries nothing."""
-    before, kills = shared_memory_names(), 20 if full else 1
+    before, kills = shared_memory_names(), 20
     ends: Counter[str] = Counter()
     first_answers: list[float] = []
     with ExitStack() as stack, ThreadPoolExecutor(2 * CLIENTS) as pool:

@@ -17,10 +17,10 @@ from servers import ServerProcess, running_server
 from shardcall.v1 import kernel_service_pb2
 from shardcall_server.host_memory import memory_bytes
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.long]
 
 _WARM_UP = 5
-_ROUNDS, _FEW_ROUNDS = 50, 25  # of the long and the short form
+_ROUNDS = 50
 _GROWTH_BYTES = 16 * MIB  # steps of the allocators, over all rounds; a claim that took a MiB would take one a round
 _MESSAGE_BYTES = (4 << 20) - 64
 _RATIO = 20.0
@@ -85,13 +85,8 @@ _UNFOLDING = {
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[ServerProcess]:
-    with running_server("--no-spare-worker", "--log-level", "error") as server:  # a spare grows while it imports JAX
+    with running_server("--no-spare-worker", why="its memory is watched") as server:  # a spare grows while it imports
         yield server
-
-
-@pytest.fixture
-def rounds(full: bool) -> int:
-    return _ROUNDS if full else _FEW_ROUNDS
 
 
 def _memory(server: ServerProcess) -> int:
@@ -109,7 +104,7 @@ def _timed(ask: Callable[[], object]) -> tuple[float, str]:
     return time.monotonic() - began, reason
 
 
-def test_what_claims_much_is_answered_at_once_and_takes_no_memory(target, rounds, figure):
+def test_what_claims_much_is_answered_at_once_and_takes_no_memory(target, figure):
     path, _ = METHODS["Plan"]
     slowest: dict[str, float] = {}
     growth: dict[str, int] = {}
@@ -120,18 +115,18 @@ def test_what_claims_much_is_answered_at_once_and_takes_no_memory(target, rounds
             for _ in range(_WARM_UP):
                 assert _timed(lambda data=data: rpc(data, timeout=60))[1] == expected, name
             before = _memory(target)
-            outcomes = [_timed(lambda data=data: rpc(data, timeout=60)) for _ in range(rounds)]
+            outcomes = [_timed(lambda data=data: rpc(data, timeout=60)) for _ in range(_ROUNDS)]
             growth[name] = _memory(target) - before
             assert {reason for _, reason in outcomes} == {expected}, name
             slowest[name] = float(np.median([took for took, _ in outcomes]))
     name, largest = max(slowest, key=slowest.__getitem__), max(growth, key=growth.__getitem__)
-    figure(f"{len(_BOMBS)} bombs × {rounds}: slowest median {1e3 * slowest[name]:.1f} ms ({name})")
-    figure(f"{len(_BOMBS)} bombs × {rounds}: most growth {growth[largest] / MIB:.2f} MiB ({largest}); {canary}")
+    figure(f"{len(_BOMBS)} bombs × {_ROUNDS}: slowest median {1e3 * slowest[name]:.1f} ms ({name})")
+    figure(f"{len(_BOMBS)} bombs × {_ROUNDS}: most growth {growth[largest] / MIB:.2f} MiB ({largest}); {canary}")
     assert growth[largest] < _GROWTH_BYTES
     canary.check()
 
 
-def test_claims_in_a_stream_and_in_a_message_take_no_memory(target, rounds, figure):
+def test_claims_in_a_stream_and_in_a_message_take_no_memory(target, figure):
     path, _ = METHODS["Execute"]
     with open_channel(target.address) as channel:
         rpc = channel.unary_unary(path)
@@ -143,20 +138,20 @@ def test_claims_in_a_stream_and_in_a_message_take_no_memory(target, rounds, figu
         for data in datas * _WARM_UP:
             _timed(lambda data=data: rpc(data, timeout=60))
         before = _memory(target)
-        took = [_timed(lambda data=data: rpc(data, timeout=60))[0] for _ in range(rounds) for data in datas]
+        took = [_timed(lambda data=data: rpc(data, timeout=60))[0] for _ in range(_ROUNDS) for data in datas]
         growth = _memory(target) - before
     figure(f"{len(took)} claims: median {1e3 * float(np.median(took)):.1f} ms, growth {growth / MIB:.2f} MiB")
     assert growth < _GROWTH_BYTES
 
 
-def test_no_part_of_a_message_takes_longer_to_refuse_than_to_read(target, full, figure):
+def test_no_part_of_a_message_takes_longer_to_refuse_than_to_read(target, figure):
     """Two million parts are read in a tenth of a second; checking each would block all calls for half a minute."""
     path, _ = METHODS["Plan"]
     with open_channel(target.address, [("grpc.max_send_message_length", -1)]) as channel:
         rpc = channel.unary_unary(path)
         best, reasons = {}, {}
         for name, data in _UNFOLDING.items():
-            tries = [_timed(lambda data=data: rpc(data, timeout=120)) for _ in range(3 if full else 2)]
+            tries = [_timed(lambda data=data: rpc(data, timeout=120)) for _ in range(3)]
             best[name], reasons[name] = min(took for took, _ in tries), {reason for _, reason in tries}
         # The same number of messages, which are counted before any is looked at.
         floor = best["specs"]

@@ -15,7 +15,7 @@ from faults.graph_calls import GraphRequest
 from faults.graph_mutations import mutated_call
 from faults.test_fuzz import SEED, Outcomes, classify
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.long]
 
 _COUNT, _SHORT = 5_000, 30
 _MAX_CHARACTERS = 500
@@ -46,14 +46,14 @@ def _try(channel: grpc.Channel, outcomes: Outcomes, number: int) -> None:
         outcomes.faults.append(f"seed {SEED}, number {number}: {fault}: {mutated}")
 
 
-def test_mutated_graphs_are_refused_by_name_or_run(server, full, figure):
+def test_mutated_graphs_are_refused_by_name_or_run(server, figure):
     before, outcomes = server.worker_pids(), Outcomes()
     with (
         open_channel(server.address) as channel,
         Canary(server.address) as canary,
         ThreadPoolExecutor(_THREADS) as pool,
     ):
-        for _ in pool.map(partial(_try, channel, outcomes), range(_COUNT if full else _SHORT)):
+        for _ in pool.map(partial(_try, channel, outcomes), range(_COUNT)):
             pass
     figure(str(outcomes))
     figure(str(canary))

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import copy
 import gc
-import os
 import random
-import resource
-import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.processes import wait_for
-from servers import ServerProcess, running_server
+from servers import ServerProcess
 
 import shardcall as sc
 
 MESH = sc.Mesh(x=8)
 SHAPE = (13, 4)
-
-
-@pytest.fixture(scope="module")
-def forgetful() -> Iterator[ServerProcess]:
-    """A server whose mesh the tests end."""
-    with running_server() as running:
-        yield running
 
 
 class Arrays:
@@ -126,61 +114,21 @@ class Arrays:
                     self.done["shown"] += 1
 
 
-@pytest.mark.parametrize(
-    ("seed", "count", "kills"), [(0, 120, 1), *(pytest.param(i, 3000, 4, marks=pytest.mark.long) for i in (1, 2, 3))]
-)
-def test_no_handle_shows_other_data(forgetful, figure, seed, count, kills):
-    with (
-        sc.connect(forgetful.address) as first,
-        sc.connect(forgetful.address, shared_memory=False, fuse=True) as second,
-    ):
+def operate(server: ServerProcess, seed: int, count: int, end_mesh: Callable[[], None] | None = None) -> None:
+    """Operates on arrays of two clients at random, and ends the mesh in between if there is a way to do so."""
+    with sc.connect(server.address) as first, sc.connect(server.address, shared_memory=False, fuse=True) as second:
         arrays = Arrays([first, second], seed)
         names = ["put", "share", "share", "compute", "assign", "drop", "delete", "read", "read"]
-        ends = {count * (i + 1) // (kills + 1) for i in range(kills)}
-        for number in range(count):
-            if number in ends:
+        for number in range(1, count + 1):
+            if end_mesh and number % (count // 5) == 0:
                 for client in arrays.clients:
                     client.synchronize()
-                end_mesh(forgetful)
+                end_mesh()
                 arrays.lose_all()
             arrays.do(arrays.random.choice(names))
         arrays.check()
         assert {*arrays.done} >= {*names, "lost", "shown"}
-        figure(f"{count} operations on shared arrays and {kills} ends of the mesh: no handle showed other data")
 
 
-def end_mesh(server: ServerProcess) -> None:
-    (worker,) = server.worker_pids()
-    os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: worker not in server.worker_pids())
-
-
-def resident_mib(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/statm").read_text().split()
-    return int(fields[1]) * resource.getpagesize() / 2**20
-
-
-@pytest.mark.parametrize("count", [1000, pytest.param(100_000, marks=pytest.mark.long)])
-def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful, figure, count):
-    with sc.connect(forgetful.address) as client:
-        x = client.put(np.zeros(4096), mesh=MESH)
-
-        def make(number: int) -> None:
-            for i in range(number):
-                h = x + float(i)
-                if not i % 500:
-                    assert float(h[0]) == i
-            del h
-            client.synchronize()
-            gc.collect()
-            wait_for(lambda: client.usage().arrays == 1)
-
-        make(max(count // 10, 500))
-        pids = [os.getpid(), forgetful.process.pid, *forgetful.worker_pids()]
-        before = [resident_mib(pid) for pid in pids]
-        make(count)
-        grown = [resident_mib(pid) - mib for pid, mib in zip(pids, before, strict=True)]
-        shown = ", ".join(f"{mib:.1f}" for mib in grown)
-        figure(f"{count} arrays made and dropped: client, front end and worker have {shown} MiB more")
-        # 3 KiB for each would be 300 MiB of 100,000.
-        assert max(grown) < 40
+def test_no_handle_shows_other_data(server):
+    operate(server, seed=0, count=120)

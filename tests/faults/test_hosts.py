@@ -29,6 +29,9 @@ from faults.host_faults import (
 import shardcall as sc
 from shardcall import P
 
+pytestmark = pytest.mark.long
+
+_ROUNDS = 20
 _LIMITS = ("--host-silence-s", "8", "--worker-silence-s", "3", "--straggler-timeout-s", "5")  # the defaults
 _HOSTS = ("h1", "h2")  # the first shares memory with the front end
 _MORE_DESCRIPTORS = 24  # connections and memory files that come and go
@@ -56,21 +59,20 @@ def hosts() -> Iterator[Hosts]:
     ("outage", "faults"),
     [
         ("killed", [kill_agent, kill_worker]),
-        pytest.param("frozen", [freeze_worker, freeze_host], marks=pytest.mark.long),
-        pytest.param("unreachable", [lose_host], marks=pytest.mark.long),
-        pytest.param("slow", [slow_worker], marks=pytest.mark.long),
+        ("frozen", [freeze_worker, freeze_host]),
+        ("unreachable", [lose_host]),
+        ("slow", [slow_worker]),
     ],
 )
-def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, outage, faults):
-    rounds = 20 if full else 1
+def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, figure, outage, faults):
     noticed, back = [], []
     front_end = hosts.cluster.process.pid
     with sc.connect(hosts.cluster.address, shared_memory=False) as watching:  # it keeps no segment
-        _works(watching, _LONG_CALLS if rounds > 1 else _LONG_CALLS[:1])
+        _works(watching, _LONG_CALLS)
         with Callers().calling(hosts.cluster.address) as callers:
             wait_for(lambda: len(callers.ended) >= 40)
             before, connected = Gauges.of(front_end, 0), connections_to(hosts.cluster.address)
-            for i in range(rounds):
+            for i in range(_ROUNDS):
                 name = _HOSTS[(i // len(faults) + 1) % len(_HOSTS)]
                 times = _one_round(hosts, watching, callers, faults[i % len(faults)], name, _LONG_CALLS[i // 2 % 2])
                 noticed.append(times[0])
@@ -82,7 +84,7 @@ def test_a_fault_is_noticed_and_costs_no_right_answer(hosts, full, figure, outag
         wait_for(lambda: holds_nothing(watching))
         wait_for(lambda: Gauges.of(front_end, 0).descriptors <= before.descriptors + _MORE_DESCRIPTORS)
     figure(
-        f"{outage}: {rounds} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, errors {callers.errors()}; "
+        f"{outage}: {_ROUNDS} times, {len(callers.ended)} calls, 0 hangs, 0 wrong answers, errors {callers.errors()}; "
         f"the last call that the mesh had failed {_summary(noticed)} after the fault, and the next right answer came "
         f"{_summary(back)} after the host was back"
     )
@@ -146,7 +148,6 @@ def _summary(seconds: list[float]) -> str:
     return f"{statistics.median(seconds):.1f} s (worst {max(seconds):.1f})"
 
 
-@pytest.mark.long
 def test_nothing_is_left_when_agents_and_front_end_end():
     """Nor of hosts whose worker was restarted, and of one that left."""
     options = {"h1": (), "h2": ("--no-shared-memory",)}

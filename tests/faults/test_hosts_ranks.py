@@ -25,6 +25,8 @@ from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
+pytestmark = pytest.mark.long
+
 _START_S = 600.0
 
 
@@ -32,7 +34,6 @@ def _works(client: sc.Client) -> None:
     np.testing.assert_array_equal(client.diff(X, axis=0, timeout=_START_S).array, np.diff(X, axis=0))
 
 
-@pytest.mark.long
 def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
     """Usage and the calls that waited for a host report that it left; it comes back with the same devices, or not."""
     with running_cluster(1, 1) as cluster, sc.connect(cluster.address) as client:
@@ -76,7 +77,6 @@ def test_a_rank_is_kept_for_its_host_and_then_filled_by_a_standby():
         assert client.usage().mesh.missing == ""
 
 
-@pytest.mark.long
 def test_agents_outlast_a_front_end_and_join_the_next():
     """Their workers end with it, without a notification."""
     ports = ("--port", str(_free_port()), "--hosts-port", str(_free_port()))
@@ -105,7 +105,6 @@ def _free_port() -> int:
     return port
 
 
-@pytest.mark.long
 def test_a_host_behind_a_slow_line_is_not_behind():
     """Its arrays are in transfer for longer than it may be behind the others, which have theirs already."""
     x = np.random.default_rng(0).standard_normal((6 << 20,))

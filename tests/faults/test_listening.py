@@ -11,6 +11,7 @@ import grpc
 import numpy as np
 import pytest
 from faults import raw_connections as raw
+from servers import ServerProcess
 
 import shardcall as sc
 from shardcall_server.certificate_authority import make_authority
@@ -33,10 +34,15 @@ def all_pids(pid: int) -> list[int]:
     return [pid, *(descendant for child in children for descendant in all_pids(child))]
 
 
-@pytest.mark.parametrize("flags", [[], ["--metrics-port", "0", "--no-segments", "--unix-socket", "own.sock"]])
-def test_only_what_was_declared_listens(server, server_factory, tmp_path, monkeypatch, flags):
-    monkeypatch.chdir(tmp_path)
-    server = server_factory(*flags, devices=1) if flags else server
+def test_a_certificate_that_grpc_cannot_serve_is_distinguished_from_a_port(tmp_path):
+    make_authority(tmp_path / "trust", [], 30)
+    files = {"tls_cert": f"{tmp_path}/trust/ca.pem", "tls_key": f"{tmp_path}/trust/ca.key"}
+    with pytest.raises(SettingsError, match=r"--tls-cert is '.*/ca\.pem', which .* --tls-key, .*; use server\.pem"):
+        listen(grpc.server(ThreadPoolExecutor(1)), load_settings({"port": 0, **files}))
+
+
+def check_sockets(server: ServerProcess, *flags: str) -> None:
+    """Raises unless a server listens where these flags say and nowhere else."""
     with sc.connect(server.address) as client:
         assert client.diff([1.0, 3.0]).array.tolist() == [2.0]
         sockets = raw.listening(all_pids(server.process.pid))
@@ -47,7 +53,7 @@ def test_only_what_was_declared_listens(server, server_factory, tmp_path, monkey
     declared += [SESSIONS + r"unix:[0-9a-f]{32}"] if "--unix-socket" in flags else []
     declared += [] if "--no-segments" in flags else [SEGMENTS]
     declared += [r"tcp 127\.0\.0\.1:\d+"] if "--metrics-port" in flags else []
-    declared += [rf"unix {tmp_path}/own\.sock"] if "--unix-socket" in flags else []
+    declared += [rf"unix {os.getcwd()}/own\.sock"] if "--unix-socket" in flags else []
     unmatched = sorted(sockets)
     for pattern in declared:
         one = next((socket for socket in unmatched if re.fullmatch(pattern, socket)), None)
@@ -56,11 +62,8 @@ def test_only_what_was_declared_listens(server, server_factory, tmp_path, monkey
     assert unmatched == []
 
 
-def test_a_certificate_that_grpc_cannot_serve_is_distinguished_from_a_port(tmp_path):
-    make_authority(tmp_path / "trust", [], 30)
-    files = {"tls_cert": f"{tmp_path}/trust/ca.pem", "tls_key": f"{tmp_path}/trust/ca.key"}
-    with pytest.raises(SettingsError, match=r"--tls-cert is '.*/ca\.pem', which .* --tls-key, .*; use server\.pem"):
-        listen(grpc.server(ThreadPoolExecutor(1)), load_settings({"port": 0, **files}))
+def test_only_what_was_declared_listens(server):
+    check_sockets(server)
 
 
 class _NoServer:

@@ -16,11 +16,15 @@ import numpy as np
 import pytest
 from end_to_end.messages import EXHAUSTED, chunk, details, execute, header, open_channel, operand, token_of
 from end_to_end.processes import X, holds_nothing, left_empty, wait_for
+from end_to_end.segments_by_hand import held_segment
 from faults.polite import Outcome, all_at_once
 from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
+from shardcall.v1.segment_service_pb2_grpc import SegmentServiceStub
+
+pytestmark = pytest.mark.long
 
 MIB = 1 << 20
 SMALL = np.arange(6.0)
@@ -35,14 +39,14 @@ DIFFERENCES = bytes(np.ones(MIB - 1).data)
 @pytest.fixture(scope="module")
 def crowded() -> Iterator[ServerProcess]:
     """A server of two devices, which works on few calls at once."""
-    with running_server("--max-concurrent-calls", "16", devices=2) as running:
+    with running_server("--max-concurrent-calls", "16", devices=2, why="it works on few calls") as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def narrow_server() -> Iterator[ServerProcess]:
     flags = ("--max-concurrent-calls", "8", "--max-launched-calls", "1", "--max-call-bytes", str(MIB))
-    with running_server(*flags, devices=1) as running:
+    with running_server(*flags, devices=1, why="it works on few calls") as running:
         yield running
 
 
@@ -74,9 +78,8 @@ def is_quiet(client: sc.Client) -> bool:
     return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)
 
 
-@pytest.mark.long
-def test_thousands_of_small_calls_on_one_channel(crowded, times, figure):
-    calls = times(5000)
+def test_thousands_of_small_calls_on_one_channel(crowded, figure):
+    calls = 5000
     with open_channel(crowded.address) as channel:
         assert is_right(small(channel)().result())
         began = time.monotonic()
@@ -86,8 +89,8 @@ def test_thousands_of_small_calls_on_one_channel(crowded, times, figure):
     settles(crowded)
 
 
-def test_many_channels_at_once(crowded, full, figure):
-    calls_per_channel = 100 if full else 4
+def test_many_channels_at_once(crowded, figure):
+    calls_per_channel = 100
     with ExitStack() as stack:
         channels = [
             stack.enter_context(open_channel(crowded.address, [("grpc.use_local_subchannel_pool", 1)]))
@@ -101,9 +104,9 @@ def test_many_channels_at_once(crowded, full, figure):
     settles(crowded)
 
 
-def test_a_thousand_threads_of_one_client_with_arrays_of_eight_mib(crowded, full, figure):
+def test_a_thousand_threads_of_one_client_with_arrays_of_eight_mib(crowded, figure):
     """The client respects its connection's limits: no call is refused, and nothing is sent twice."""
-    calls = 1000 if full else 24
+    calls = 1000
     with (
         sc.connect(crowded.address, shared_memory=False, retries=False) as client,
         ThreadPoolExecutor(calls) as pool,
@@ -116,9 +119,8 @@ def test_a_thousand_threads_of_one_client_with_arrays_of_eight_mib(crowded, full
     settles(crowded)
 
 
-@pytest.mark.long
-def test_calls_of_eight_mib_that_know_of_no_limit_are_refused_and_repeated(crowded, full, figure):
-    calls = 100 if full else 40
+def test_calls_of_eight_mib_that_know_of_no_limit_are_refused_and_repeated(crowded, figure):
+    calls = 100
     with open_channel(crowded.address) as channel, ThreadPoolExecutor(calls) as pool:
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         began = time.monotonic()
@@ -240,8 +242,8 @@ def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
     assert 1 <= outcome.right <= 8  # half of eight for a connection; more may have come when those were done
 
 
-def test_one_greedy_client_does_not_starve_another(server, full, figure):
-    side = 1024 if full else 512
+def test_one_greedy_client_does_not_starve_another(server, figure):
+    side = 1024
     a = np.random.default_rng(0).standard_normal((side, side))
     done = threading.Event()
 
@@ -252,7 +254,7 @@ def test_one_greedy_client_does_not_starve_another(server, full, figure):
 
     def waits(client: sc.Client) -> list[float]:
         durations = []
-        for _ in range(100 if full else 3):
+        for _ in range(100):
             began = time.monotonic()
             result = client.diff(X, axis=0, timeout=60)
             np.testing.assert_array_equal(result.array, np.diff(X, axis=0))
@@ -295,3 +297,26 @@ def test_calls_that_wait_when_the_mesh_ends_go_to_the_next(narrow):
         assert details(launched.exception())["ErrorInfo"].reason == "MESH_RESTARTED"
         assert all(is_right(one.result()) for one in waiting)
         wait_for(lambda: is_quiet(client))
+
+
+def test_budgets_are_a_principals_whatever_its_connections(server_factory):
+    server = server_factory(
+        "--max-bytes-in-flight",
+        str(64 * MIB),
+        "--max-bytes-per-client",
+        str(8 * MIB),
+        "--max-call-bytes",
+        str(32 * MIB),
+        why="its budgets are small",
+    )
+    with (
+        open_channel(server.address, token=token_of("owner")) as first,
+        open_channel(server.address, token=token_of("owner")) as second,
+        open_channel(server.address, token=token_of("guest")) as other,
+        held_segment(SegmentServiceStub(first), 6 * MIB),
+    ):
+        with pytest.raises(grpc.RpcError) as caught, held_segment(SegmentServiceStub(second), 6 * MIB):
+            pass
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with held_segment(SegmentServiceStub(other), 6 * MIB):
+            pass

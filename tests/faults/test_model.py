@@ -22,9 +22,10 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 import shardcall as sc
 from shardcall import P
 
+pytestmark = pytest.mark.long
+
 CLIENTS = 8
-DEVICES, FEW_DEVICES = 8, 2
-"""Of the mesh, in the long and in the short form."""
+DEVICES = 8
 SIZES = (5, 8)  # one that no mesh divides
 SPECS = (P("x", None), P(None, "x"))
 
@@ -103,17 +104,16 @@ class World:
 
 
 @pytest.fixture
-def world(full: bool) -> Iterator[World]:
-    devices = DEVICES if full else FEW_DEVICES
+def world() -> Iterator[World]:
     with ExitStack() as stack:
-        server = stack.enter_context(RestartingServer(devices=devices))
+        server = stack.enter_context(RestartingServer(devices=DEVICES))
         clients = [
             stack.enter_context(
                 sc.connect(server.address, shared_memory=bool(i % 2), call_stream=bool(i // 2 % 2), connect_timeout=60)
             )
             for i in range(CLIENTS)
         ]
-        yield World(server, clients, sc.Mesh(x=devices))
+        yield World(server, clients, sc.Mesh(x=DEVICES))
 
 
 class Model(RuleBasedStateMachine):
@@ -245,16 +245,13 @@ class Model(RuleBasedStateMachine):
         self.world.done["failed for a lost array"] += 1
 
 
-def test_nothing_is_wrong_and_nothing_acknowledged_is_lost_within_an_epoch(world, full, figure):
-    class ConfiguredModel(Model):
-        between_kills, between_restarts = (Model.between_kills, Model.between_restarts) if full else (30, 50)
-
-    ConfiguredModel.world = world
+def test_nothing_is_wrong_and_nothing_acknowledged_is_lost_within_an_epoch(world, figure):
+    Model.world = world
     run_state_machine_as_test(
-        ConfiguredModel,
+        Model,
         settings=settings(
-            max_examples=50 if full else 3,  # Hypothesis begins with the simplest, which do next to nothing
-            stateful_step_count=200 if full else 60,
+            max_examples=50,
+            stateful_step_count=200,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),

@@ -172,34 +172,12 @@ def guesses(handle: bytes, count: int) -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("who", ["owner", "guest"])
-def test_no_guess_hits_a_handle(request, handle, times, figure, who):
+def test_no_guess_hits_a_handle(request, handle, figure, who):
     guesser: Stubs = request.getfixturevalue(who)
-    guessed = list(guesses(handle, times(10_000)))
+    guessed = list(guesses(handle, 1000))
     hits = sum(guesser.delete(*guessed[begin : begin + 1000]) for begin in range(0, len(guessed), 1000))
     for guess in guessed[::10]:
         get = array_service_pb2.GetArrayRequest(handle=guess)
         assert refusal(lambda get=get: next(guesser.arrays.GetArray(get, timeout=60)))[0] is NOT_FOUND
     figure(f"{hits} hits of {len(guessed)} guesses by {who}")
     assert hits == 0
-
-
-def test_budgets_are_a_principals_whatever_its_connections(server_factory):
-    server = server_factory(
-        "--max-bytes-in-flight",
-        str(64 * MIB),
-        "--max-bytes-per-client",
-        str(8 * MIB),
-        "--max-call-bytes",
-        str(32 * MIB),
-    )
-    with (
-        open_channel(server.address, token=token_of("owner")) as first,
-        open_channel(server.address, token=token_of("owner")) as second,
-        open_channel(server.address, token=token_of("guest")) as other,
-        held_segment(stubs(first).segments, 6 * MIB),
-    ):
-        with pytest.raises(grpc.RpcError) as caught, held_segment(stubs(second).segments, 6 * MIB):
-            pass
-        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        with held_segment(stubs(other).segments, 6 * MIB):
-            pass

@@ -10,11 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 
 import grpc
+import pytest
 from end_to_end.processes import wait_for
 from faults.restarting import RestartingServer
 
 import shardcall as sc
 from shardcall_core.wire import token_file
+
+pytestmark = pytest.mark.long
 
 CLIENTS = 12
 

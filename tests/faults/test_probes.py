@@ -5,7 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
+import pytest
 from end_to_end.live_pages import page_server
+
+pytestmark = pytest.mark.long
 
 
 def test_probes_are_quick_while_somebody_watches(tmp_path, figure):

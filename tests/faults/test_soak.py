@@ -25,12 +25,13 @@ from servers import ServerProcess, running_server
 
 import shardcall as sc
 
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.long]
 
-_CLIENTS = 2  # in the short form, one
+_CLIENTS = 2
+_DURATION_S = 3600.0
 _EVERY_S = 0.25
 _KILL_EVERY_S = 60.0
-_MIN_S = 8.0  # in the short form 3.5 s; a worker that was killed sooner shows nothing
+_MIN_S = 8.0  # a worker that was killed sooner shows nothing
 _PATIENCE_S = 300.0
 _TESTS = Path(__file__).parents[1]
 _BENCHMARKS = _TESTS.parent / "benchmarks"
@@ -77,7 +78,6 @@ class Watch:
         counts: the number of the clients' operations, by kind.
         faults: descriptions of the faults that they saw.
         kills: the number of kills of the worker.
-        min_s: for how long a worker is sampled that is to show its growth.
     """
 
     front_end: list[Gauges] = field(default_factory=list)
@@ -85,7 +85,6 @@ class Watch:
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     kills: int = 0
-    min_s: float = _MIN_S
 
     def growth(self) -> list[str]:
         """Describes the resources that grew, by process."""
@@ -99,7 +98,7 @@ class Watch:
         return bool(self._long())
 
     def _long(self) -> list[list[Gauges]]:
-        return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= self.min_s]
+        return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= _MIN_S]
 
 
 def _started(pid: int) -> int:
@@ -171,15 +170,13 @@ def _watch(
     duration_s: float,
     kill_at_s: list[float],
     every_s: float = _EVERY_S,
-    clients_count: int = _CLIENTS,
-    min_s: float = _MIN_S,
 ) -> Watch:
     """Puts a load on a server for a time, kills its worker at some moments, and samples its resources.
 
     It lasts longer where the last worker took long to start: what a worker holds counts from when it answers.
     """
-    watch, began, never = Watch(min_s=min_s), time.monotonic(), threading.Event()
-    with _load(server.address, clients_count) as clients, sc.connect(server.address, shared_memory=False) as observer:
+    watch, began, never = Watch(), time.monotonic(), threading.Event()
+    with _load(server.address, _CLIENTS) as clients, sc.connect(server.address, shared_memory=False) as observer:
         restarts = observer.usage().mesh.restarts
         while (now := time.monotonic() - began) < duration_s or not watch.is_conclusive():
             assert now < duration_s + _PATIENCE_S, "no worker was there for long"
@@ -201,28 +198,24 @@ def _watch(
     return watch
 
 
-def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
-    duration_s = 3600.0 if full else 6.0
-    kills = [t * _KILL_EVERY_S for t in range(1, int(duration_s / _KILL_EVERY_S))] if full else [1.0]
-    with running_server(*_FLAGS) as server:
-        if full:
-            with _attacks(server.address):
-                watch = _watch(server, duration_s, kills, 0.5)
-            # An attack changes what the allocator of a worker holds by hundreds of MiB within seconds.
-            calm = _watch(server, _CALM_S, [1.0], 0.5)
-            watch.workers, watch.faults = calm.workers, watch.faults + calm.faults
-        else:
-            watch = _watch(server, duration_s, kills, 0.1, 1, 3.5)
+def test_nothing_grows_under_a_mixed_load_with_faults(figure):
+    kills = [t * _KILL_EVERY_S for t in range(1, int(_DURATION_S / _KILL_EVERY_S))]
+    with running_server(*_FLAGS, why="it is under load for an hour") as server:
+        with _attacks(server.address):
+            watch = _watch(server, _DURATION_S, kills, 0.5)
+        # An attack changes what the allocator of a worker holds by hundreds of MiB within seconds.
+        calm = _watch(server, _CALM_S, [1.0], 0.5)
+        watch.workers, watch.faults = calm.workers, watch.faults + calm.faults
         longest = max(watch.workers.values(), key=len)
         figure(
-            f"{duration_s:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"
+            f"{_DURATION_S:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"
         )
         figure(f"front end: {drift_report(watch.front_end)}")
         figure(f"worker of the longest epoch: {drift_report(longest)}")
         assert not watch.faults, watch.faults[:10]
         assert watch.kills
         drawn = {"small", "streamed", "shared", "kept", "planned", "cancelled", "bad input"}
-        assert watch.counts.keys() >= drawn if full else watch.counts  # on a busy machine few are drawn in some seconds
+        assert watch.counts.keys() >= drawn
         with sc.connect(server.address, shared_memory=False) as client:
             wait_for(lambda: holds_nothing(client))
             usage = client.usage()
@@ -231,13 +224,12 @@ def test_nothing_grows_under_a_mixed_load_with_faults(full, figure):
         assert not watch.growth()
 
 
-@pytest.mark.long
 def test_a_build_that_leaks_is_detected(tmp_path, monkeypatch, figure):
     (tmp_path / "sitecustomize.py").write_text(_LEAKS)
     with monkeypatch.context() as environment:
         before = os.environ.get("PYTHONPATH", "")
         environment.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [before])]))
-        with running_server(*_FLAGS) as server:
+        with running_server(*_FLAGS, why="it is under load for an hour") as server:
             environment.setenv("PYTHONPATH", before)
             growing = _watch(server, 14.0, []).growth()
     figure("; ".join(growing))

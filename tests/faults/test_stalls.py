@@ -30,7 +30,9 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def impatient_server(log: Path) -> Iterator[ServerProcess]:
-    with running_server("--stream-idle-s", "1", "--metrics-port", "0", devices=1, log=log) as running:
+    with running_server(
+        "--stream-idle-s", "1", "--metrics-port", "0", devices=1, log=log, why="it waits for no stalled caller"
+    ) as running:
         yield running
 
 

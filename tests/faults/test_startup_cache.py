@@ -22,6 +22,8 @@ from servers import ServerProcess, running_server, start_server
 import shardcall as sc
 from shardcall import P
 
+pytestmark = pytest.mark.long
+
 MESH = sc.Mesh(x=8)
 WARM_UP = ("--warm-up-s", "100")
 AXIS = {"axis": {"int_value": 0}}
@@ -97,7 +99,7 @@ def start(
     log = tmp_path / "log"
     results, seconds, again = [], [], []
     flags = ("--cache-dir", str(tmp_path / "cache"), *flags)
-    with running_server(*flags, log=log) as server, sc.connect(server.address) as client:
+    with running_server(*flags, log=log, why="it starts with a cache") as server, sc.connect(server.address) as client:
         client.server_info()
         for call in calls:
             began = time.monotonic()
@@ -109,9 +111,9 @@ def start(
     return Start(results, seconds, [json.loads(line) for line in log.read_text().splitlines()], again)
 
 
-def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, full, figure):
+def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, figure):
     """Nor does a mesh that restarts; and the cache is hidden from other users."""
-    calls = programs(50 if full else 3)
+    calls = programs(50)
     cold = start(tmp_path, calls, *WARM_UP, then=mesh_restarts)
     loaded = start(tmp_path, calls)
     warmed_up = start(tmp_path, calls, *WARM_UP)
@@ -152,7 +154,6 @@ def is_this_users_alone(cache: Path) -> None:
     assert set(modes.values()) == {0o600}
 
 
-@pytest.mark.long
 def test_two_servers_that_share_a_folder_load_what_either_called(tmp_path):
     calls = programs(6)
 
@@ -169,7 +170,6 @@ def test_two_servers_that_share_a_folder_load_what_either_called(tmp_path):
     assert following.bytes == starts[0].bytes + starts[1].bytes
 
 
-@pytest.mark.long
 def test_the_folder_keeps_to_its_limit(tmp_path):
     calls = programs(20)
     start(tmp_path, calls, "--max-program-dir-bytes", str(64 << 10))
@@ -197,7 +197,7 @@ def refusal(*flags: str) -> str:
 
 @pytest.mark.parametrize(
     ("below", "mode"),
-    [("programs", 0o770), *(pytest.param(*row, marks=pytest.mark.long) for row in (("programs", 0o755), ("", 0o777)))],
+    [("programs", 0o770), ("programs", 0o755), ("", 0o777)],
 )
 def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     cache = tmp_path / "cache"
@@ -209,7 +209,6 @@ def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     assert "Traceback" not in said
 
 
-@pytest.mark.long
 def test_a_link_instead_of_the_folder_is_refused(tmp_path):
     (tmp_path / "cache").mkdir(mode=0o700)
     (tmp_path / "cache" / "programs").symlink_to("/tmp")
@@ -218,7 +217,6 @@ def test_a_link_instead_of_the_folder_is_refused(tmp_path):
     )
 
 
-@pytest.mark.long
 def test_anothers_folder_is_refused(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can give a folder away")
@@ -231,7 +229,7 @@ def test_anothers_folder_is_refused(tmp_path):
 def test_a_file_names_the_programs_that_are_compiled_ahead(server_factory: Callable[..., ServerProcess], tmp_path):
     file = tmp_path / "calls.json"
     file.write_text(manifest())
-    server = server_factory("--cache-dir", "", "--warm-up-file", str(file), *WARM_UP)
+    server = server_factory("--cache-dir", "", "--warm-up-file", str(file), *WARM_UP, why="it compiles ahead")
     with sc.connect(server.address) as client:
         assert client.plan("diff", sc.Array((64, 32), "float64"), axis=0, mesh=MESH, spec=P("x", None)).cache_hit
         assert client.plan("cumsum", sc.Array((40, 8), "float32"), axis=0, mesh=MESH).cache_hit
@@ -241,15 +239,14 @@ def test_a_file_names_the_programs_that_are_compiled_ahead(server_factory: Calla
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        pytest.param({"call": {"kernel": "diff"}}, "call 3 has no 'operands'", marks=pytest.mark.long),
+        ({"call": {"kernel": "diff"}}, "call 3 has no 'operands'"),
         (
             {"call": {"kernel": "dif"}, "operands": [INT8]},
             "call 3 (dif): there is no kernel 'dif'; did you mean 'diff'?",
         ),
-        pytest.param(
+        (
             {"call": {"kernel": "diff", "parameters": {"axis": {"int_value": 5}}}, "operands": [INT8]},
             "call 3 (diff): axis",
-            marks=pytest.mark.long,
         ),
     ],
 )

@@ -17,9 +17,8 @@ _BEGUN = 400  # far more than there are threads and entries in the queue for the
 _X = np.arange(12.0).reshape(4, 3)
 
 
-def test_calls_whose_requests_never_come_leave_threads_for_others(server_factory):
+def test_calls_whose_requests_never_come_leave_threads_for_others(exclusive_server):
     """Methods that need no slot are bounded by client while their requests are awaited."""
-    server = server_factory("--log-level", "error", devices=2)
     finished = threading.Event()
 
     def never() -> Iterator[kernel_service_pb2.ListKernelsRequest]:
@@ -27,8 +26,8 @@ def test_calls_whose_requests_never_come_leave_threads_for_others(server_factory
         yield from ()
 
     with (
-        sc.connect(server.address, retries=False) as client,
-        open_channel(server.address, token=token_of("guest")) as it,
+        sc.connect(exclusive_server.address, retries=False) as client,
+        open_channel(exclusive_server.address, token=token_of("guest")) as it,
     ):
         client.diff(_X, axis=0)
         begin = it.stream_unary("/shardcall.v1.KernelService/ListKernels").future

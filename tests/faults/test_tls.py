@@ -95,7 +95,8 @@ def unix_socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def mutual(trust: Trust) -> Iterator[ServerProcess]:
     """A server that admits only clients with a certificate."""
-    with running_server(*trust.serving, "--tls-client-ca", str(trust.authority), devices=1) as running:
+    flags = (*trust.serving, "--tls-client-ca", str(trust.authority))
+    with running_server(*flags, devices=1, why="it asks for certificates") as running:
         yield running
 
 
@@ -115,7 +116,8 @@ class ChangingServer:
 @pytest.fixture(scope="module")
 def changing(trust: Trust, unix_socket: Path) -> Iterator[ChangingServer]:
     log = unix_socket.with_name("log")
-    with running_server(*trust.serving, "--unix-socket", str(unix_socket), devices=1, log=log) as running:
+    flags = (*trust.serving, "--unix-socket", str(unix_socket))
+    with running_server(*flags, devices=1, log=log, why="it speaks TLS") as running:
         yield ChangingServer(running, trust, log)
 
 
@@ -123,11 +125,6 @@ def changing(trust: Trust, unix_socket: Path) -> Iterator[ChangingServer]:
 def encrypted(changing: ChangingServer) -> ServerProcess:
     """A server whose current certificate is valid."""
     return changing.server
-
-
-@pytest.fixture
-def private_trust(tmp_path: Path) -> Trust:
-    return make_trust(tmp_path / "trust")
 
 
 def computes_rightly(client: sc.Client) -> bool:
@@ -178,7 +175,6 @@ async def connect_awaited(address: str, **arguments: object) -> bool:
         return np.array_equal((await client.diff(VALUES)).array, np.diff(VALUES))
 
 
-@pytest.mark.long
 def test_awaited_clients_are_encrypted_too(encrypted, trust, mutual):
     import asyncio
 
@@ -210,15 +206,6 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual,
     assert "made together" in refusal(mutual.address, ca_certificate=trust.authority, **mixed)
 
 
-@pytest.mark.long
-def test_a_certificate_for_another_name_is_refused(server_factory, private_trust):
-    private_trust.replace("server", (-1, 1), "elsewhere.test")
-    server = server_factory(*private_trust.serving, devices=1)
-    said = refusal(server.address, ca_certificate=private_trust.authority)
-    assert "is for other names" in said
-    assert "--host 127.0.0.1" in said
-
-
 def test_expired_certificates_are_refused_on_both_sides(mutual, changing, trust, tmp_path):
     copied = Trust(Path(shutil.copytree(trust.folder, tmp_path / "copy")))
     copied.replace("client", (-9, -1))
@@ -234,7 +221,7 @@ def test_expired_certificates_are_refused_on_both_sides(mutual, changing, trust,
     assert computes_one(changing.server, trust)  # which has read the valid one again
 
 
-def test_certificates_change_while_clients_stay_and_come(changing, times, figure):
+def test_certificates_change_while_clients_stay_and_come(changing, figure):
     server, trust = changing.server, changing.trust
     ended, wrong, calls = threading.Event(), [], 0
 
@@ -247,7 +234,7 @@ def test_certificates_change_while_clients_stay_and_come(changing, times, figure
             except sc.ShardcallError as error:
                 wrong.append(str(error))
 
-    rotations = times(50)
+    rotations = 5
     with sc.connect(server.address, ca_certificate=trust.authority) as staying:
         thread = threading.Thread(target=stay, args=[staying])
         thread.start()
@@ -290,20 +277,6 @@ def test_a_damaged_pair_changes_nothing_and_is_logged_once(changing):
 def computes_one(server: ServerProcess, trust: Trust) -> bool:
     with sc.connect(server.address, ca_certificate=trust.authority) as client:
         return computes_rightly(client)
-
-
-@pytest.mark.long
-def test_another_authority_of_clients_counts_from_the_next_connection_on(server_factory, private_trust, strangers):
-    server = server_factory(*private_trust.serving, "--tls-client-ca", str(private_trust.authority), devices=1)
-    with sc.connect(server.address, ca_certificate=private_trust.authority, **private_trust.client_files) as staying:
-        trusted = private_trust.authority.read_bytes()
-        private_trust.authority.write_bytes(strangers.authority.read_bytes())
-        with sc.connect(server.address, ca_certificate=trusted, **strangers.client_files) as coming:
-            assert computes_rightly(coming)
-        assert "refuses this client certificate" in refusal(
-            server.address, ca_certificate=trusted, **private_trust.client_files
-        )
-        assert computes_rightly(staying)
 
 
 def test_the_unix_socket_beside_tls_is_plain(encrypted, unix_socket):

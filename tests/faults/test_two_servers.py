@@ -15,6 +15,8 @@ from servers import running_server
 
 import shardcall as sc
 
+pytestmark = pytest.mark.long
+
 CLIENTS = 16
 PAUSE_S = 0.02  # between the calls of a client, or a server that starts would have no processor
 
@@ -52,7 +54,7 @@ class RestartableServer:
 
     def __init__(self, *options):
         self._stack = ExitStack()
-        self._running = self._stack.enter_context(running_server(*options, devices=1))
+        self._running = self._stack.enter_context(running_server(*options, devices=1, why="it drains and comes back"))
         self.address = self._running.address
 
     def drain(self):
@@ -64,7 +66,9 @@ class RestartableServer:
     def start(self):
         """Starts the server again."""
         port = self.address.rpartition(":")[2]
-        self._running = self._stack.enter_context(running_server("--port", port, devices=1))
+        self._running = self._stack.enter_context(
+            running_server("--port", port, devices=1, why="it drains and comes back")
+        )
 
     def stop(self):
         self._stack.close()
@@ -78,7 +82,6 @@ def servers():
         server.stop()
 
 
-@pytest.mark.long
 def test_a_rolling_drain_of_two_servers_fails_no_call(servers, figure):
     addresses, stopped = [server.address for server in servers], threading.Event()
     # Half of them have streams of calls, the others an RPC for each.

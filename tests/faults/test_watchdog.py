@@ -19,11 +19,13 @@ from servers import ServerProcess
 import shardcall as sc
 from shardcall import aio
 
+pytestmark = pytest.mark.long
+
 SHORTER = np.ones(1 << 14, np.float32)  # with SIGNAL: some seconds
 
 
 def test_a_stopped_worker_is_noticed_and_replaced(server_factory, figure):
-    server = server_factory("--worker-silence-s", "3", devices=2)
+    server = server_factory("--worker-silence-s", "3", devices=2, why="its worker stops")
     with sc.connect(server.address) as client, open_channel(server.address) as channel:
         works(client)
         health = health_pb2_grpc.HealthStub(channel)
@@ -46,7 +48,9 @@ def test_a_stopped_worker_is_noticed_and_replaced(server_factory, figure):
 
 
 def test_a_program_beyond_the_limit_ends_and_calls_that_wait_are_served(server_factory, figure):
-    server = server_factory("--max-execute-s", "2", "--max-launched-calls", "2", devices=2)
+    server = server_factory(
+        "--max-execute-s", "2", "--max-launched-calls", "2", devices=2, why="its programs take too long"
+    )
     with (
         sc.connect(server.address) as client,
         sc.connect(server.address, retries=False) as plain,
@@ -96,9 +100,8 @@ def run_out_of_time(server: ServerProcess) -> None:
     assert caught.value.reason == "DEADLINE_EXCEEDED"
 
 
-@pytest.mark.long
 def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(server_factory, figure):
-    server = server_factory("--deadline-grace-s", "0.5", "--spare-worker")
+    server = server_factory("--deadline-grace-s", "0.5", "--spare-worker", why="its programs are stopped")
     took = []
     with sc.connect(server.address) as client:
         compile_long(client)
@@ -115,9 +118,8 @@ def test_a_program_whose_caller_has_gone_is_stopped_and_not_held_against_it(serv
     figure(f"stopped {min(took):.1f} to {max(took):.1f} s after the caller had gone, grace 0.5 s")
 
 
-@pytest.mark.long
 def test_a_call_that_left_while_another_runs_ends_nothing_before_its_launch(server_factory):
-    server = server_factory("--deadline-grace-s", "0.5")
+    server = server_factory("--deadline-grace-s", "0.5", why="its programs are stopped")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         compile_long(client)
         client.compile("convolve", sc.Array(SIGNAL.shape, "float32"), sc.Array(SHORTER.shape, "float32"))

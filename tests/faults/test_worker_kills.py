@@ -20,8 +20,9 @@ from servers import ServerProcess, start_server
 
 import shardcall as sc
 
-CLIENTS, FEW_CLIENTS = 20, 8
-"""Of the long and of the short form."""
+pytestmark = pytest.mark.long
+
+CLIENTS, KILLS = 20, 50
 TIMEOUT_S = 120.0
 
 
@@ -57,9 +58,8 @@ def ends_cleanly_during_a_restart(server: ServerProcess, client: sc.Client) -> N
     assert server.process.wait(120) == 0
 
 
-@pytest.mark.long
 def test_a_spare_replaces_the_worker_and_another_stands_by_and_a_signal_ends_all(server_factory, figure):
-    server = server_factory("--spare-worker")
+    server = server_factory("--spare-worker", why="its worker is killed")
     with sc.connect(server.address) as client:
         works(client)
         worker, spare = worker_and_spare(server, client)
@@ -72,10 +72,9 @@ def test_a_spare_replaces_the_worker_and_another_stands_by_and_a_signal_ends_all
         ends_cleanly_during_a_restart(server, client)
 
 
-@pytest.mark.long
-def test_a_spare_that_died_first_has_no_effect(server_factory, full):
+def test_a_spare_that_died_first_has_no_effect(server_factory):
     """Each spare but the last is waited for, and a spare that died has a successor 10 s later at the earliest."""
-    server, ends = server_factory("--spare-worker"), 2 if full else 1
+    server, ends = server_factory("--spare-worker", why="its worker is killed"), 2
     with sc.connect(server.address) as client:
         works(client)
         worker, spare = worker_and_spare(server, client)
@@ -93,9 +92,8 @@ def test_a_spare_that_died_first_has_no_effect(server_factory, full):
         assert mesh.restarts >= ends
 
 
-@pytest.mark.long
 def test_a_stopped_spare_does_not_keep_the_mesh_down(server_factory):
-    server = server_factory("--spare-worker", "--worker-silence-s", "3")
+    server = server_factory("--spare-worker", "--worker-silence-s", "3", why="its worker is killed")
     with sc.connect(server.address) as client:
         works(client)
         worker, spare = worker_and_spare(server, client)
@@ -106,10 +104,9 @@ def test_a_stopped_spare_does_not_keep_the_mesh_down(server_factory):
         assert client.usage().mesh.last_exit_reason.startswith("the worker did not answer for ")
 
 
-@pytest.mark.long
 def test_spares_end_with_their_front_end(server_factory):
     for end in ("killed", "drained"):
-        server = server_factory("--spare-worker")
+        server = server_factory("--spare-worker", why="its worker is killed")
         with sc.connect(server.address) as client:
             pids = worker_and_spare(server, client)
         if end == "killed":
@@ -122,7 +119,7 @@ def test_spares_end_with_their_front_end(server_factory):
 
 
 def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(server_factory):
-    server = server_factory("--no-spare-worker")
+    server = server_factory("--no-spare-worker", why="its worker is killed")
     with sc.connect(server.address) as client:
         works(client)
         os.kill(server.worker_pids()[0], signal.SIGKILL)
@@ -171,25 +168,24 @@ class Callers:
         return min((end - since for begin, end in self.right.copy() if begin >= since), default=None)
 
 
-def test_workers_killed_under_load_cost_no_right_answer(server_factory, full, figure):
+def test_workers_killed_under_load_cost_no_right_answer(server_factory, figure):
     """Each time the spare takes over, and another stands by; a signal ends them all."""
-    server = server_factory("--spare-worker")
+    server = server_factory("--spare-worker", why="its worker is killed")
     before = set(os.listdir("/dev/shm"))
     callers = Callers(server.address)
     killed: list[tuple[float, int]] = []
-    kills, clients = (50, CLIENTS) if full else (1, FEW_CLIENTS)
-    with sc.connect(server.address) as client, ThreadPoolExecutor(clients) as pool, ExitStack() as stack:
+    with sc.connect(server.address) as client, ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as stack:
         works(client)
         worker, spare = worker_and_spare(server, client)
-        calls = [pool.submit(callers.call_repeatedly, number) for number in range(clients)]
+        calls = [pool.submit(callers.call_repeatedly, number) for number in range(CLIENTS)]
         stack.callback(callers.stopping.set)
-        wait_for(lambda: len(callers.right) > clients)
-        for number in range(kills):
+        wait_for(lambda: len(callers.right) > CLIENTS)
+        for number in range(KILLS):
             killed.append((time.monotonic(), worker))
             os.kill(worker, signal.SIGKILL)
             wait_for(lambda: callers.next_right(killed[-1][0]) is not None)
             successor = spare
-            if number == kills - 1:
+            if number == KILLS - 1:
                 callers.stopping.set()  # the next spare starts sooner without them
             worker, spare = worker_and_spare(server, client)
             assert worker == successor
@@ -223,15 +219,14 @@ def _median(values: list[float]) -> float:
     return statistics.median(values) if values else 0.0
 
 
-@pytest.mark.long
-def test_restarts_with_and_without_a_spare(server_factory, times, figure):
+def test_restarts_with_and_without_a_spare(server_factory, figure):
     """The next right answer of a single caller; the program is found on disk."""
 
     def next_answers(flag: str, ready: Callable[[sc.Client], bool]) -> list[float]:
-        server, took = server_factory(flag), []
+        server, took = server_factory(flag, why="its worker is killed"), []
         with sc.connect(server.address) as client:
             works(client)
-            for _ in range(times(10) + 2):
+            for _ in range(12):
                 wait_for(lambda: ready(client))
                 oldest = min(server.worker_pids(), key=lambda pid: -len(os.listdir(f"/proc/{pid}/task")))
                 began = time.monotonic()
