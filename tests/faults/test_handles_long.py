@@ -25,7 +25,8 @@ def resident_mib(pid: int) -> float:
     return int(fields[1]) * resource.getpagesize() / 2**20
 
 
-def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful, figure, count=100_000):
+def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful, figure):
+    count = 100_000
     with sc.connect(forgetful.address) as client:
         x = client.put(np.zeros(4096), mesh=MESH)
 
