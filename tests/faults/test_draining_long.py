@@ -14,18 +14,20 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from end_to_end.processes import X, alive, wait_for
-from faults.test_draining import ADMITTING, AT_ONCE, CLIENTS, _ask_while_it_serves, connected, in_flight, is_refused
+from faults.test_draining import ADMITTING, CLIENTS, _ask_while_it_serves, connected, in_flight, is_refused
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
+
+AT_ONCE = 200
 
 
 def test_a_second_signal_ends_two_hundred_calls_at_once(server_factory, figure):
     server = server_factory(*ADMITTING, why="it drains")
     with connected(server.address, CLIENTS, retries=False) as clients, ThreadPoolExecutor(AT_ONCE) as pool:
         (worker,) = server.worker_pids()[:1]
-        with in_flight(server, clients, pool) as calls:
+        with in_flight(server, clients, pool, AT_ONCE) as calls:
             server.process.send_signal(signal.SIGTERM)
             wait_for(lambda: is_refused(clients[0]))
             server.process.send_signal(signal.SIGTERM)

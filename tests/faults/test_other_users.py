@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -36,28 +35,6 @@ def test_another_user_who_has_no_token_is_refused(server):
     said = outcome("connect", server.address)
     assert said.startswith("AccessDeniedError the call has no token")
     assert "cannot be read: Permission denied" in said or "belongs to user 0" in said
-
-
-def test_the_token_of_another_user_is_not_even_shown(server):
-    said = outcome("connect_with_another_file", server.address)
-    assert said.startswith("AccessDeniedError the call has no token")
-    assert "no server of this user on this machine listens at" in said
-
-
-@pytest.mark.parametrize(
-    ("mode", "says"),
-    [
-        (0o600, "cannot be read: Permission denied"),
-        (0o644, "belongs to user 0"),
-    ],
-)
-def test_a_server_refuses_the_token_file_of_another_user(mode, says):
-    with tempfile.TemporaryDirectory() as folder:  # not in the test's own folder, which others may not enter
-        file = Path(folder, "token")
-        file.touch()
-        os.chmod(folder, 0o755)
-        os.chmod(file, mode)
-        assert says in outcome("serve", file)
 
 
 def test_who_took_a_port_before_the_server_is_shown_no_token():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,3 +22,19 @@ def test_another_user_does_not_get_through_a_socket_of_the_servers(server_factor
     tmp_path.chmod(0o755)
     assert "connected" not in outcome("connect", f"unix:{tmp_path / 'socket'}")
     assert server.process.poll() is None
+
+
+def test_the_token_of_another_user_is_not_even_shown(server):
+    said = outcome("connect_with_another_file", server.address)
+    assert said.startswith("AccessDeniedError the call has no token")
+    assert "no server of this user on this machine listens at" in said
+
+
+def test_a_server_refuses_the_token_file_of_another_user():
+    with tempfile.TemporaryDirectory() as folder:  # not in the test's own folder, which others may not enter
+        file = Path(folder, "token")
+        file.touch()
+        os.chmod(folder, 0o755)
+        for mode, says in ((0o600, "cannot be read: Permission denied"), (0o644, "belongs to user 0")):
+            os.chmod(file, mode)
+            assert says in outcome("serve", file)

@@ -2,15 +2,98 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from faults.long_programs import SIGNAL, WINDOW, convolve, works
+from end_to_end.processes import computing, wait_for
+from faults import faulty_kernels
+from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
 
 import shardcall as sc
 
+pytestmark = pytest.mark.long
+
+
+def test_programs_that_were_together_when_a_worker_crashed_run_alone_before_one_is_refused(
+    server_factory, tmp_path, monkeypatch
+):
+    faulty_kernels.install(tmp_path, monkeypatch)
+    server = server_factory(
+        "--spare-worker", "--cache-dir", str(tmp_path / "cache"), devices=1, why="its kernels abort"
+    )
+    four, five = sc.Array(4, "float64"), sc.Array(5, "float64")
+    x = np.arange(4.0)
+    with (
+        sc.connect(server.address, token=token_of("guest")) as guilty,
+        sc.connect(server.address, token=token_of("owner")) as innocent,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        works(guilty)
+        calls = [pool.submit(guilty.call, "aborting", x), pool.submit(innocent.compile, "ordinary", four)]
+        wait_for(lambda: all((tmp_path / f"{name} began").exists() for name in ("aborting", "ordinary")))
+        (tmp_path / "abort").touch()
+        for call in calls:
+            with pytest.raises(sc.MeshRestartedError) as restarted:
+                call.result(300)
+            assert restarted.value.is_suspect
+        (tmp_path / "finish").touch()
+        for _ in range(3):
+            calls = [pool.submit(guilty.call, "aborting", x), pool.submit(innocent.compile, "ordinary", four)]
+            with pytest.raises(sc.MeshRestartedError):
+                calls[0].result(300)
+            calls[1].result(300)
+        with pytest.raises(sc.ProgramRefusedError, match="the mesh ended 3 times because of this program"):
+            guilty.call("aborting", x)
+        with pytest.raises(sc.ProgramRefusedError, match=r"for another \d+ s, only programs that have run") as caught:
+            guilty.compile("aborting", five)
+        assert 0 < int(caught.value.metadata["ends_in_seconds"]) <= 600
+        works(guilty)
+        innocent.compile("ordinary", five)
+
+
+def test_a_program_that_crashes_its_worker_is_reported_and_quarantined_after_three_crashes(server_factory):
+    server = server_factory(why="its worker crashes")
+    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+        for _ in range(3):
+            compile_long(client)
+            worker = the_worker(server)
+            busy = computing(worker)
+            call = pool.submit(convolve, client)
+            wait_for(busy)
+            os.kill(worker, signal.SIGSEGV)
+            with pytest.raises(sc.MeshRestartedError):
+                call.result(300)
+            works(client)
+            reason = "ended by signal 11 (SIGSEGV) while running kernel convolve"
+            assert client.usage().mesh.last_exit_reason == reason
+        with pytest.raises(sc.ProgramRefusedError):
+            convolve(client)
+        works(client)
+
+
+def test_a_kill_from_outside_quarantines_nothing(server_factory):
+    """More kills than one program may cause."""
+    server = server_factory(why="its worker is killed")
+    with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:
+        for _ in range(9):
+            compile_long(client)
+            worker = the_worker(server)
+            busy = computing(worker)
+            call = pool.submit(convolve, client)
+            wait_for(busy)
+            os.kill(worker, signal.SIGKILL)
+            with pytest.raises(sc.MeshRestartedError):
+                call.result(300)
+            works(client)
+            assert client.usage().mesh.last_exit_reason == "ended by signal 9 (SIGKILL)"
+
 
 def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(server_factory):
-    server = server_factory("--max-execute-s", "1", devices=2, why="its programs take too long")
+    server = server_factory("--max-execute-s", "2", devices=2, why="its programs take too long")
     with sc.connect(server.address) as client, sc.connect(server.address, token=token_of("guest")) as other:
         for _ in range(3):
             with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows"):

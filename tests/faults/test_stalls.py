@@ -81,10 +81,9 @@ def refusals(log: Path) -> float:
     "stall",
     [
         upload,
-        request("/shardcall.v1.KernelService/Execute"),
         request("/shardcall.v1.ServerInfoService/GetUsage"),
     ],
-    ids=["operand", "request", "question"],
+    ids=["operand", "question"],
 )
 def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall):
     before = refusals(log)

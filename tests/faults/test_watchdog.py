@@ -47,37 +47,6 @@ def test_a_stopped_worker_is_noticed_and_replaced(server_factory, figure):
         assert 0 < mesh.ready_seconds < mesh.seconds_since_exit
 
 
-def test_a_program_beyond_the_limit_ends_and_calls_that_wait_are_served(server_factory, figure):
-    server = server_factory(
-        "--max-execute-s", "2", "--max-launched-calls", "2", devices=2, why="its programs take too long"
-    )
-    with (
-        sc.connect(server.address) as client,
-        sc.connect(server.address, retries=False) as plain,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        works(client)
-        compile_long(client)
-        info = client.server_info().limits
-        assert (info.max_execute_seconds, info.max_compile_seconds) == (2, 300)
-        busy = computing(the_worker(server))
-        began = time.monotonic()
-        first = pool.submit(convolve, client)
-        wait_for(busy)
-        second = pool.submit(convolve, plain)
-        wait_for(lambda: client.usage().calls == 2)
-        small = [pool.submit(client.diff, X, axis=0, timeout=300) for _ in range(4)]
-        with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as caught:
-            first.result(300)
-        assert caught.value.reason == "EXECUTE_LIMIT"
-        figure(f"stopped after {time.monotonic() - began:.1f} s, limit 2 s")
-        with pytest.raises(sc.MeshRestartedError):
-            second.result(300)
-        for call in small:
-            np.testing.assert_array_equal(call.result(300).array, np.diff(X, axis=0))
-        assert client.usage().mesh.last_exit_reason == "running kernel convolve took over 2 s"
-
-
 def leave(server: ServerProcess) -> None:
     """Calls the long program, and cancels while it runs."""
 
