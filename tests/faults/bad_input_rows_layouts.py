@@ -64,10 +64,7 @@ _SPECS = [
     ("three entries", spec("x", None, None), "SPEC_TOO_LONG"),
     ("32 entries", spec(*[None] * 32), "SPEC_TOO_LONG"),
 ]
-_COUNTS = [
-    ("33 entries", spec(*[None] * 33), "specs"),
-    ("17 axes in an entry", spec(("x",) * 17), "specs"),
-]
+_COUNTS = [("33 entries", spec(*[None] * 33), "specs"), ("17 axes in an entry", spec(("x",) * 17), "specs")]
 _DIFF = ("diff", {}, [tensor(8, 4)])
 _SUM = ("sum", {}, [tensor(8, 4)])
 _MATMUL = ("matmul", {}, [tensor(8, 8), tensor(8, 8)])

@@ -10,21 +10,9 @@ from shardcall.v1.program_pb2 import Program, ProgramGraph, ProgramNode, Program
 _X, _SCALAR, _SEED = [tensor(8, 4)], [tensor()], [tensor(element_type=I32)]
 _TWO = [tensor(8, 8), tensor(8, 8)]
 _LEFT_OUT = tensor(element_type=0)
-_WRONG_AXES = [
-    ("an axis too far", 2),
-    ("an axis too far back", -3),
-    ("the largest axis", BIG),
-    ("the least axis", MIN),
-]
+_WRONG_AXES = [("an axis too far", 2), ("an axis too far back", -3), ("the largest axis", BIG), ("the least axis", MIN)]
 _WRONG_TYPES = [("a string", "0"), ("a fraction", 0.5), ("a truth", True)]
-_ONE_AXIS = {
-    "diff": {},
-    "cumsum": {},
-    "shift": {"shift": 1},
-    "sum": {},
-    "std": {},
-    "gradient": {},
-}
+_ONE_AXIS = {"diff": {}, "cumsum": {}, "shift": {"shift": 1}, "sum": {}, "std": {}, "gradient": {}}
 _INPUT = ProgramValue(input=0)
 _WITHOUT_RESULTS = Program(graphs=[{}])
 _LARGE = Program(graphs=[ProgramGraph(nodes=[ProgramNode(kernel="x" * (1 << 20))], results=[_INPUT])])
@@ -68,14 +56,7 @@ _PARAMETERS = [
     ("an odd mode of shift", "shift", {"shift": 1, "mode": "wrap"}, _X, "INVALID_PARAMETER", "mode"),
     ("a transposition as text", "matmul", {"transpose_lhs": "yes"}, _TWO, "PARAMETER_TYPE", "transpose_lhs"),
     ("a transposition in numbers", "matmul", {"transpose_rhs": 1}, _TWO, "PARAMETER_TYPE", "transpose_rhs"),
-    (
-        "no such type",
-        "matmul",
-        {"preferred_element_type": "f"},
-        _TWO,
-        "INVALID_PARAMETER",
-        "preferred_element_type",
-    ),
+    ("no such type", "matmul", {"preferred_element_type": "f"}, _TWO, "INVALID_PARAMETER", "preferred_element_type"),
     ("no subscripts", "einsum", {}, _TWO, "INVALID_PARAMETER", "subscripts"),
     ("a number for subscripts", "einsum", {"subscripts": 3}, _TWO, "PARAMETER_TYPE", "subscripts"),
     ("three terms", "einsum", {"subscripts": "ij,jk,kl->il"}, _TWO, "INVALID_PARAMETER", "subscripts"),

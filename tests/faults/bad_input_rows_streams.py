@@ -11,10 +11,7 @@ from faults.bad_input_rows import BOOL, INT4, LEASE, METHODS, Row, call
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
 
 _MAX_CHUNK_BYTES = 1 << 20
-_REQUESTS = {
-    "ExecuteStream": kernel_service_pb2.ExecuteStreamRequest,
-    "PutArray": array_service_pb2.PutArrayRequest,
-}
+_REQUESTS = {"ExecuteStream": kernel_service_pb2.ExecuteStreamRequest, "PutArray": array_service_pb2.PutArrayRequest}
 
 
 def _header(method, *types):

@@ -155,7 +155,4 @@ def _of_operands(chance: random.Random, call: GraphRequest) -> GraphRequest:
 
 
 _Mutation = Callable[[random.Random, GraphRequest], GraphRequest]
-_MUTATIONS: tuple[_Mutation, ...] = (
-    *(_of_bytes, _of_fields, _of_parameters, _of_operands),
-    *(_of_meaning,) * 12,
-)
+_MUTATIONS: tuple[_Mutation, ...] = (*(_of_bytes, _of_fields, _of_parameters, _of_operands), *(_of_meaning,) * 12)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-import timeit
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import grpc
 import numpy as np
@@ -18,11 +17,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
-from shardcall_core.wire import token_file
-from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import METHODS, Access
 from shardcall_server.frontend.access.principals import Scope
-from shardcall_server.frontend.access.tokens import FileTokens
 from shardcall_server.frontend.rpc.reflection import V1
 
 UNAUTHENTICATED, DENIED = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
@@ -183,17 +179,3 @@ def test_results_stay_for_those_alone_who_may_keep_arrays(server, streamed):
         with pytest.raises(grpc.RpcError) as caught:
             ask()
     check(caught.value, DENIED, "SCOPE_MISSING", "", "keep_results needs the scope arrays")
-
-
-def test_the_gate_costs_a_call_next_to_nothing(figure):
-    names = ("shardcall-timeout", "shardcall-request-id", "user-agent", "x-other")
-    user = token_file.user_name()
-    with closing(FileTokens(os.environ[token_file.FILE_VARIABLE])) as tokens:
-        gate = Gate(tokens)
-        metadata = (*((name, "1.0") for name in names), bearer(token_of(user)))
-        admit = lambda: gate.admit("/shardcall.v1.KernelService/Execute", metadata)  # noqa: E731
-        principal = admit()
-        assert principal is not None
-        assert principal.name == user
-        best = min(timeit.repeat(admit, number=1000, repeat=20)) / 1000
-    figure(f"{best * 1e6:.2f} µs a look; each call is looked at twice")

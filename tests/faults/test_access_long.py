@@ -8,7 +8,6 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import call, open_channel, operand
-from end_to_end.processes import cpu_s
 from faults.test_access import UNAUTHENTICATED, WRONG
 
 import shardcall as sc
@@ -35,23 +34,17 @@ def test_a_private_server_knows_its_owner_alone():
     assert "no server of this user on this machine listens at" in caught.value.message
 
 
-def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(server_factory, tmp_path, figure):
-    server, attempts = (
-        server_factory(devices=1, log=tmp_path / "log", why="its log and processor time are looked at"),
-        10_000,
-    )
+def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(server_factory, tmp_path):
+    server = server_factory(devices=1, log=tmp_path / "log", why="its log is looked at")
     with sc.connect(server.address) as client, open_channel(server.address, token=WRONG) as channel:
         client.diff([1.0, 4.0])
         begin = channel.unary_unary("/shardcall.v1.KernelService/Execute")
-        before, began = cpu_s(server.process.pid), time.monotonic()
-        for _ in range(0, attempts, 50):
+        began = time.monotonic()
+        for _ in range(200):
             asked = [begin.future(b"", timeout=60) for _ in range(50)]
             np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
             # A connection that has sent too much without an admitted call is closed, and opened again.
             assert {call.code() for call in asked} <= {UNAUTHENTICATED, grpc.StatusCode.UNAVAILABLE}
-        spent_s, elapsed_s = cpu_s(server.process.pid) - before, time.monotonic() - began
+        elapsed_s = time.monotonic() - began
     lines = (tmp_path / "log").read_text().count("calls were not admitted")
-    figure(
-        f"{attempts} wrong tokens in {elapsed_s:.1f} s, {spent_s / attempts * 1e3:.2f} ms of CPU each, {lines} lines"
-    )
     assert 1 <= lines <= 2 + elapsed_s / 10

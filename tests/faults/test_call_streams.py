@@ -36,7 +36,7 @@ def channel(streaming: ServerProcess) -> Iterator[grpc.Channel]:
         yield opened
 
 
-def test_thousands_of_calls_in_flight_are_answered_or_refused_by_the_limit(streaming, channel, figure):
+def test_thousands_of_calls_in_flight_are_answered_or_refused_by_the_limit(streaming, channel):
     calls = 3 * WINDOW
     before = Gauges.of(streaming.process.pid, 0.0).memory_bytes
     with RawCallStream(channel) as stream:
@@ -57,11 +57,10 @@ def test_thousands_of_calls_in_flight_are_answered_or_refused_by_the_limit(strea
             stream.send(run(calls, X))
             assert result(stream.answer(calls)).tolist() == DIFFERENCE
         grown = Gauges.of(streaming.process.pid, 0.0).memory_bytes - before
-        figure(f"{len(stream.answers)} answers, {len(refused)} refused; the front end grew by {grown / MIB:.0f} MiB")
         assert grown < 256 * MIB
 
 
-def test_a_reader_that_stalls_uses_bounded_memory_and_blocks_no_other_stream(streaming, channel, figure):
+def test_a_reader_that_stalls_uses_bounded_memory_and_blocks_no_other_stream(streaming, channel):
     """The answers are far larger than what gRPC buffers; they arrive when the client reads again."""
     x = np.arange(64.0 * 1024)
     before = Gauges.of(streaming.process.pid, 0.0).memory_bytes
@@ -78,11 +77,10 @@ def test_a_reader_that_stalls_uses_bounded_memory_and_blocks_no_other_stream(str
         stalled.reads.set()
         for number in range(100):
             assert np.array_equal(result(stalled.answer(number)), np.diff(x))
-    figure(f"the front end grew by {grown / MIB:.0f} MiB")
     assert grown < 512 * MIB
 
 
-def test_calls_cancelled_at_any_moment_are_answered_once_and_leave_nothing(channel, figure):
+def test_calls_cancelled_at_any_moment_are_answered_once_and_leave_nothing(channel):
     chance, met = random.Random(17), Counter[str]()
     with RawCallStream(channel) as stream:
         stream.send(diff_of(8))
@@ -95,7 +93,6 @@ def test_calls_cancelled_at_any_moment_are_answered_once_and_leave_nothing(chann
             answer = stream.answer(number)
             met[reason(answer) or "OK"] += 1
             assert reason(answer) or result(answer).tolist() == DIFFERENCE
-    figure(f"{dict(met)}")
     assert set(met) <= {"CANCELLED", "OK"}
 
 

@@ -1,134 +1,23 @@
-"""Processes killed under callers of two clients, one with a call stream: no answer is wrong, and no call hangs."""
+"""Workers that are killed under chains of calls: the first call fails, and the results of the rest are lost."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from end_to_end.messages import call, open_channel
-from end_to_end.processes import alive, holds_nothing, left_empty, stop, wait_for
+from end_to_end.processes import left_empty, stop, wait_for
 from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
-from faults.restarting import RestartingServer
 from servers import ServerProcess, running_server
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-KILLS = 20
-CALLERS = 16  # of each client
-TIMEOUT_S = 120.0
 CHAIN = 32
-
-
-class Callers:
-    """Threads that make small calls until they are stopped.
-
-    Args:
-        client: makes the calls.
-        count: how many threads there are.
-
-    Attributes:
-        right: how many answers were right.
-        failed: the calls that failed, by class.
-        wrong: descriptions of wrong answers.
-    """
-
-    def __init__(self, client: sc.Client, count: int) -> None:
-        self.right = 0
-        self.failed: Counter[str] = Counter()
-        self.wrong: list[str] = []
-        self._client, self._count = client, count
-        self._lock = threading.Lock()
-        self._stopping = threading.Event()
-
-    @contextmanager
-    def calling(self) -> Iterator[None]:
-        """Calls during the body; afterwards every call has ended."""
-        with ThreadPoolExecutor(self._count) as pool:
-            calls = [pool.submit(self._call, number) for number in range(self._count)]
-            try:
-                yield
-            finally:
-                self._stopping.set()
-            for one in calls:
-                one.result(TIMEOUT_S + 60)
-
-    def _call(self, number: int) -> None:
-        x = np.random.default_rng(number).standard_normal(16)
-        expected = np.diff(x)
-        while not self._stopping.is_set():
-            try:
-                answer = self._client.diff(x, timeout=TIMEOUT_S).array
-            except sc.ShardcallError as error:
-                with self._lock:
-                    self.failed[type(error).__name__] += 1
-            else:
-                with self._lock:
-                    self.right += 1
-                    if not np.array_equal(answer, expected):
-                        self.wrong.append(f"{number}: {answer}")
-
-    def answer_again(self) -> None:
-        """Waits until calls that begin now are answered."""
-        before = self.right
-        wait_for(lambda: self.right > before + 2 * self._count)
-
-
-@contextmanager
-def both(address: str, count: int) -> Iterator[list[Callers]]:
-    """Callers of a client with a call stream and of one without; at the end no answer was wrong."""
-    with (
-        sc.connect(address, connect_timeout=60) as streaming,
-        sc.connect(address, call_stream=False, connect_timeout=60) as unary,
-    ):
-        callers = [Callers(streaming, count), Callers(unary, count)]
-        yield callers
-        assert [one.wrong for one in callers] == [[], []]
-
-
-def test_workers_killed_under_callers(server_factory, figure):
-    server = server_factory("--spare-worker", devices=1, why="its workers are killed")
-    with both(server.address, CALLERS) as callers, sc.connect(server.address) as client:
-        streaming, unary = callers
-        wait_for(lambda: client.usage().mesh.spare_ready)  # sooner than beside the callers
-        with streaming.calling(), unary.calling():
-            for one in callers:
-                one.answer_again()
-            for _ in range(KILLS):
-                wait_for(lambda: client.usage().mesh.spare_ready)
-                worker = max(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
-                os.kill(worker, signal.SIGKILL)
-                wait_for(lambda worker=worker: not alive(worker))
-                for one in callers:
-                    one.answer_again()
-        for one in callers:
-            assert set(one.failed) <= {"MeshRestartedError"}
-            figure(f"{KILLS} kills: {one.right} right, {dict(one.failed)}")
-        wait_for(lambda: holds_nothing(client) and not client.usage().calls)
-
-
-def test_front_ends_killed_under_callers(figure):
-    with RestartingServer("--no-spare-worker", devices=1) as server, both(server.address, CALLERS) as callers:
-        streaming, unary = callers
-        with streaming.calling(), unary.calling():
-            for one in callers:
-                one.answer_again()
-            for _ in range(KILLS):
-                server.kill()
-                server.start()
-                for one in callers:
-                    one.answer_again()
-        for one in callers:
-            assert set(one.failed) <= {"ServerUnavailableError"}
-            figure(f"{KILLS} kills: {one.right} right, {dict(one.failed)}")
 
 
 @pytest.fixture(scope="module")

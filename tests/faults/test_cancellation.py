@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -122,17 +121,16 @@ def has_begun(stream: grpc.Future) -> bool:
 
 
 @pytest.mark.parametrize("phase", [receiving, compiling, queued, executing, sending])
-def test_calls_cancelled_at_any_moment_leave_nothing(leaving, figure, phase):
+def test_calls_cancelled_at_any_moment_leave_nothing(leaving, phase):
     chance = random.Random(phase.__name__)
-    ended: dict[str, int] = {}
+    ended: set[str] = set()
 
     def leave(stub: Stub, after_s: float) -> None:
         with ExitStack() as stack:
             leaver = phase(stub, stack)
             threading.Event().wait(after_s)  # the moment is under test here
             leaver.cancel()
-            code = leaver.code().name
-            ended[code] = ended.get(code, 0) + 1
+            ended.add(leaver.code().name)
 
     with (
         open_channel(leaving.address) as channel,
@@ -146,12 +144,11 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, figure, phase):
         for one in [pool.submit(leave, stub, moment) for moment in moments]:
             one.result(120)
     canary.check()
-    figure(f"{len(moments)} cancelled, {ended}; {canary}")
-    assert set(ended) <= {"CANCELLED", "OK", "RESOURCE_EXHAUSTED"}
+    assert ended <= {"CANCELLED", "OK", "RESOURCE_EXHAUSTED"}
     settles(leaving)
 
 
-def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(leaving, folder, figure):
+def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longer(leaving, folder):
     x = X
     with (
         sc.connect(leaving.address) as streaming,
@@ -162,14 +159,12 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
         first = pool.submit(patient.call, "slow_to_compile", x, timeout=120)
         wait_for(lambda: patient.usage().calls == 1)
 
-        def hurry(number: int) -> float:
-            began = time.monotonic()
+        def hurry(number: int) -> None:
             with pytest.raises(sc.DeadlineExceededError):
                 (streaming, unary)[number % 2].call("slow_to_compile", x, timeout=0.1)
-            return time.monotonic() - began
 
         try:
-            took = list(pool.map(hurry, range(100)))
+            list(pool.map(hurry, range(100)))
         finally:
             slow_kernel.signal_file(folder).touch()
         np.testing.assert_array_equal(first.result(120).array, x)
@@ -180,44 +175,10 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
     events = [json.loads(line) for line in (folder / "log").read_text().splitlines() if line.endswith("}")]
     compiled = [event["kernel"] for event in events if event["event"] == "compiled"]
     assert compiled.count("slow_to_compile") == 1
-    figure(
-        f"{len(took)} answers, median {1e3 * np.median(took):.0f} ms, worst {1e3 * max(took):.0f} ms; one compilation"
-    )
 
 
-def test_many_stalled_uploads_and_requests_block_no_others(leaving, figure):
-    """Some send a byte of each array, and some not even their one message; then they cancel."""
-    ended = threading.Event()
-
-    def slow() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([1 << 20])
-        for at in range(60):
-            yield kernel_service_pb2.ExecuteStreamRequest(chunk=array_pb2.TensorChunk(offset=at, data=b"\0"))
-            if ended.wait(1.0):
-                return
-
-    def silent() -> Iterator[bytes]:
-        ended.wait(60)
-        yield b""
-
-    with open_channel(leaving.address) as channel, ExitStack() as stack:
-        quiet = canary_of(leaving)
-        stack.callback(ended.set)
-        stub = Stub(channel)
-        unary = channel.stream_unary("/shardcall.v1.KernelService/Execute")
-        begin = [lambda: unary.future(silent(), timeout=60), *[lambda: stub.ExecuteStream(slow(), timeout=60)] * 3]
-        stalled = [begin[i % 4]() for i in range(200)]
-        stack.callback(lambda: [one.cancel() for one in stalled])
-        busy = canary_of(leaving)
-        with sc.connect(leaving.address, token=token_of("guest")) as client:
-            calls = client.usage().calls
-    figure(f"{len(stalled)} stalled, {calls} of them at work: quiet {quiet}; beside them {busy}")
-    settles(leaving)
-
-
-def test_many_dead_readers_block_no_others(leaving, figure):
+def test_many_dead_readers_block_no_others(leaving):
     with open_channel(leaving.address, SMALL_WINDOW) as channel, ExitStack() as stack:
-        quiet = canary_of(leaving)
         stub, dead = Stub(channel), []
         list(streamed(stub, 1024))
         for _ in range(100):
@@ -225,17 +186,10 @@ def test_many_dead_readers_block_no_others(leaving, figure):
             stack.callback(stream.cancel)
             assert has_begun(stream)
             dead.append(stream)
-        busy = canary_of(leaving)
-    figure(f"{len(dead)} readers dead: quiet {quiet}; beside them {busy}")
+        with Canary(leaving.address, devices=2, token=token_of("guest")) as canary:
+            wait_for(lambda: canary.right + len(canary.errors) > 500)
+        canary.check()
     settles(leaving)
-
-
-def canary_of(server: ServerProcess) -> str:
-    """Computes for a while beside the other load; returns the outcome."""
-    with Canary(server.address, devices=2, token=token_of("guest")) as canary:
-        wait_for(lambda: canary.right + len(canary.errors) > 500)
-    canary.check()
-    return f"p99 {1e3 * float(np.quantile(canary.seconds, 0.99)):.1f} ms"
 
 
 def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):

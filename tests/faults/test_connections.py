@@ -88,11 +88,7 @@ def test_a_compressed_bomb_is_refused_before_it_fills_memory(unharmed, figure, c
 
 @pytest.mark.parametrize(
     "metadata",
-    [
-        (("x-one", "y" * MIB),),
-        (("x-one", "y" * (20 << 10)),),
-        tuple((f"x-{i}", "y") for i in range(2000)),
-    ],
+    [(("x-one", "y" * MIB),), (("x-one", "y" * (20 << 10)),), tuple((f"x-{i}", "y") for i in range(2000))],
     ids=["1 MiB", "20 KiB", "2000 keys"],
 )
 def test_huge_metadata_is_refused(unharmed, metadata):

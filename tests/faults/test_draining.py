@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -75,7 +74,7 @@ def is_refused(client: sc.Client) -> bool:
     return False
 
 
-def test_calls_in_flight_are_answered_and_new_ones_refused(server_factory, monkeypatch, figure):
+def test_calls_in_flight_are_answered_and_new_ones_refused(server_factory, monkeypatch):
     """The signal comes while another call has its segment opened, which is answered too."""
     server = server_factory(*ADMITTING, devices=1, why="it drains")
     x = np.arange(1 << 20, dtype=np.float64).reshape(-1, 2)
@@ -101,14 +100,12 @@ def test_calls_in_flight_are_answered_and_new_ones_refused(server_factory, monke
             ]
             opening = pool.submit(near.diff, x, axis=0, timeout=120)
             assert all(event.wait(50) for event in refused)
-            began = time.monotonic()
         for number, call in enumerate(calls):
             np.testing.assert_array_equal(call.result(120), expected(number))
         np.testing.assert_array_equal(opening.result(120).array, np.diff(x, axis=0))
         met = sum((caller.result(120) for caller in callers), Counter[str]())
         assert set(met) <= {"answered", "SERVER_DRAINING", "UNAVAILABLE"}
         assert server.process.wait(120) == 0
-        figure(f"{AT_ONCE} of {AT_ONCE} calls answered, exit status 0 after {time.monotonic() - began:.1f} s; {met}")
 
 
 def _ask_while_it_serves(client: sc.Client, refused: threading.Event) -> Counter[str]:

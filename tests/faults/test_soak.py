@@ -165,12 +165,7 @@ def _attacks(address: str) -> Iterator[None]:
         attacking.result(60)
 
 
-def _watch(
-    server: ServerProcess,
-    duration_s: float,
-    kill_at_s: list[float],
-    every_s: float = _EVERY_S,
-) -> Watch:
+def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], every_s: float = _EVERY_S) -> Watch:
     """Puts a load on a server for a time, kills its worker at some moments, and samples its resources.
 
     It lasts longer where the last worker took long to start: what a worker holds counts from when it answers.

@@ -15,12 +15,7 @@ from end_to_end.scraping import log_lines, metrics_url, scrape
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import (
-    array_service_pb2,
-    array_service_pb2_grpc,
-    kernel_service_pb2,
-    kernel_service_pb2_grpc,
-)
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2, kernel_service_pb2_grpc
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +73,7 @@ def refusals(log: Path) -> float:
 
 
 @pytest.mark.parametrize(
-    "stall",
-    [
-        upload,
-        request("/shardcall.v1.ServerInfoService/GetUsage"),
-    ],
-    ids=["operand", "question"],
+    "stall", [upload, request("/shardcall.v1.ServerInfoService/GetUsage")], ids=["operand", "question"]
 )
 def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall):
     before = refusals(log)

@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import stat
-import statistics
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -55,13 +53,11 @@ class Start:
 
     Attributes:
         results: of the calls.
-        seconds: that each took.
         log: the server's lines.
         again: the results of the same calls after the mesh had restarted; empty where it did not.
     """
 
     results: list[sc.Result]
-    seconds: list[float]
     log: list[dict[str, object]]
     again: list[sc.Result]
 
@@ -97,21 +93,18 @@ def start(
     then: Callable[[ServerProcess, Path], None] | None = None,
 ) -> Start:
     log = tmp_path / "log"
-    results, seconds, again = [], [], []
+    again: list[sc.Result] = []
     flags = ("--cache-dir", str(tmp_path / "cache"), *flags)
     with running_server(*flags, log=log, why="it starts with a cache") as server, sc.connect(server.address) as client:
         client.server_info()
-        for call in calls:
-            began = time.monotonic()
-            results.append(call(client))
-            seconds.append(time.monotonic() - began)
+        results = [call(client) for call in calls]
         if then:
             then(server, log)
             again = [call(client) for call in calls]
-    return Start(results, seconds, [json.loads(line) for line in log.read_text().splitlines()], again)
+    return Start(results, [json.loads(line) for line in log.read_text().splitlines()], again)
 
 
-def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path, figure):
+def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_bit(tmp_path):
     """Nor does a mesh that restarts; and the cache is hidden from other users."""
     calls = programs(50)
     cold = start(tmp_path, calls, *WARM_UP, then=mesh_restarts)
@@ -130,15 +123,6 @@ def test_a_start_with_a_cache_compiles_nothing_and_results_are_the_same_to_the_b
     is_this_users_alone(tmp_path / "cache")
     for line in loaded.log + warmed_up.log:  # nor does XLA find anything to say
         assert line["level"] == "info", line
-    share = sum(loaded.seconds) / sum(cold.seconds)
-    figure(
-        f"first calls of {len(calls)} kernels: {seconds_of(cold)} cold; {seconds_of(loaded)} from disk, "
-        f"{loaded.from_disk:.0%} hits, {share:.0%} of cold; {seconds_of(warmed_up)} made ready before"
-    )
-
-
-def seconds_of(first: Start) -> str:
-    return f"{sum(first.seconds):.2f} s (median {statistics.median(first.seconds) * 1e3:.0f} ms)"
 
 
 def mesh_restarts(server: ServerProcess, log: Path) -> None:
@@ -195,10 +179,7 @@ def refusal(*flags: str) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize(
-    ("below", "mode"),
-    [("programs", 0o770), ("programs", 0o755), ("", 0o777)],
-)
+@pytest.mark.parametrize(("below", "mode"), [("programs", 0o770), ("programs", 0o755), ("", 0o777)])
 def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)

@@ -1,6 +1,5 @@
 """The cost of telemetry per call."""
 
-import timeit
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -24,18 +23,6 @@ class Facts:
     received_bytes: int = 64
     sent_bytes: int = 56
     shared_bytes: int = 0
-
-
-def test_counting_a_small_call_takes_microseconds(figure):
-    metrics, facts, number, rounds = Metrics(), Facts(), 2000, 5
-
-    def count() -> None:
-        metrics.count("Execute", grpc.StatusCode.OK, None, facts)
-
-    call_s = min(timeit.repeat(count, number=number, repeat=rounds)) / number
-    counted = metrics.registry.get_sample_value("shardcall_calls_total", {"method": "Execute", "code": "OK"})
-    assert counted == number * rounds
-    figure(f"{call_s * 1e6:.1f} µs a call, of the 20 that are promised")
 
 
 def test_no_call_is_lost_where_many_threads_count():

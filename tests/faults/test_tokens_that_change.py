@@ -15,10 +15,7 @@ from typer.testing import CliRunner
 
 import shardcall as sc
 from shardcall.cli.app import make_app
-from shardcall.v1 import (
-    kernel_service_pb2,
-    kernel_service_pb2_grpc,
-)
+from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 from shardcall_core.wire import token_file
 
 

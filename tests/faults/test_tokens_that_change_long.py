@@ -93,10 +93,7 @@ def test_a_token_stands_in_its_file_and_nowhere_else(path, tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "mode", "says"),
-    [
-        ("alice run 0123456789abcdef", 0o644, "chmod 600"),
-        ("nonsense", 0o600, "NAME SCOPES TOKEN"),
-    ],
+    [("alice run 0123456789abcdef", 0o644, "chmod 600"), ("nonsense", 0o600, "NAME SCOPES TOKEN")],
 )
 def test_a_server_does_not_start_with_a_file_that_cannot_be_used(path, text, mode, says):
     path.parent.mkdir()

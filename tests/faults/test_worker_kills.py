@@ -7,7 +7,6 @@ import signal
 import statistics
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -217,28 +216,6 @@ def _summary(callers: Callers, killed: list[float]) -> str:
 
 def _median(values: list[float]) -> float:
     return statistics.median(values) if values else 0.0
-
-
-def test_restarts_with_and_without_a_spare(server_factory, figure):
-    """The next right answer of a single caller; the program is found on disk."""
-
-    def next_answers(flag: str, ready: Callable[[sc.Client], bool]) -> list[float]:
-        server, took = server_factory(flag, why="its worker is killed"), []
-        with sc.connect(server.address) as client:
-            works(client)
-            for _ in range(12):
-                wait_for(lambda: ready(client))
-                oldest = min(server.worker_pids(), key=lambda pid: -len(os.listdir(f"/proc/{pid}/task")))
-                began = time.monotonic()
-                os.kill(oldest, signal.SIGKILL)
-                wait_for(lambda oldest=oldest: not alive(oldest))
-                works(client)
-                took.append(time.monotonic() - began)
-        return took
-
-    fresh = next_answers("--no-spare-worker", lambda client: client.usage().mesh.ready)
-    spare = next_answers("--spare-worker", lambda client: client.usage().mesh.spare_ready)
-    figure(f"median of {len(spare)}: {_median(spare):.2f} s with a spare, {_median(fresh):.2f} s without")
 
 
 def test_a_second_signal_during_a_restart_ends_at_once(tmp_path):
