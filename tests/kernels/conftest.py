@@ -6,20 +6,22 @@ calls without running them, and kernels of the tests' own, stay in this process.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from kernels.together import Call, run_together
 from kernels.wire_calls import WireCalls, wire_calls
 
 from shardcall_core.call_error import CallError
+from shardcall_core.element_types import NAMED
 from shardcall_core.functions.signature import ParameterValue
 from shardcall_core.layouts.layout import ArrayType, Spec
 from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, use_virtual_devices
-from shardcall_server.compilation.program import Program, build_mesh
+from shardcall_server.compilation.program import Program
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
@@ -85,15 +87,18 @@ class Kernels:
             results = self.runner.run(case, operands, padding)
         return results[0] if len(results) == 1 else results
 
-    def together(self, calls: Sequence[tuple[Kernel, *tuple[np.ndarray, ...]]]) -> dict[str, np.ndarray]:
-        """The results of several kernels on one device, by their names: of one program, which is compiled once."""
-        programs, operands = {}, {}
-        for kernel, *operands[kernel.name] in calls:
-            resolved = self.resolve(kernel, *operands[kernel.name])
-            mesh = build_mesh(resolved.problem.mesh, resolved.device_ids)
-            programs[kernel.name] = resolved.strategy.build(resolved.problem, mesh)
-        results = jax.jit(lambda named: {name: programs[name](*arrays)[0] for name, arrays in named.items()})(operands)
-        return {name: np.asarray(array) for name, array in results.items()}
+    def call(self, kernel: Kernel, *operands: np.ndarray | None, **how: object) -> Call:
+        """A call for `together`; arguments are those of a call."""
+        operands = tuple(None if operand is None else np.asarray(operand) for operand in operands)
+        return _call(kernel, *operands, **how), operands
+
+    def together(self, calls: Iterable[Call], padding: float = 0) -> list[np.ndarray | tuple[np.ndarray, ...]]:
+        """The results of several calls on one mesh, of as few programs as are compiled fast."""
+        if self._wire is None:
+            results = run_together([*calls], padding)
+        else:
+            results = [self._wire.run(case, operands) for case, operands in calls]
+        return [arrays[0] if len(arrays) == 1 else arrays for arrays in results]
 
 
 def _call(
@@ -127,31 +132,30 @@ def run(request: pytest.FixtureRequest) -> Iterator[Kernels]:
         yield Kernels(wire)
 
 
-ELEMENT_TYPES = [
-    np.dtype(name)
-    for name in (
-        *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-        *(ml_dtypes.int4, ml_dtypes.uint4, "float16", ml_dtypes.bfloat16, "float32", "float64"),
-        *(ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2, "complex64", "complex128"),
-    )
-]
+ELEMENT_TYPES = [*NAMED.values()]
+"""Every element type of the contract."""
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that takes ``dtype`` runs for every element type of the contract; in the short form for a fifth of them.
+def over(test: Callable[..., None], parameters: Mapping[str, Iterable[Any]]) -> Callable[..., None]:
+    """A test of a short file, for the product of other values of its parameters; a long file has it by the same name.
 
-    Which fifth depends on the test's name, so that together the tests of the short form take every type many times.
+    Args:
+        test: the test.
+        parameters: the values by the name, or names with commas between them, of what they are values of.
     """
-    if "dtype" in metafunc.fixturenames:
-        short = ELEMENT_TYPES[zlib.crc32(metafunc.definition.nodeid.encode()) % 5 :: 5]
-        marks = {dtype: () if dtype in short else pytest.mark.long for dtype in ELEMENT_TYPES}
-        metafunc.parametrize("dtype", [pytest.param(dtype, marks=marks[dtype]) for dtype in ELEMENT_TYPES], ids=str)
+
+    @functools.wraps(test)
+    def repeated(**fixtures: Any) -> None:
+        test(**fixtures)
+
+    repeated.pytestmark = [  # type: ignore[attr-defined]
+        pytest.mark.parametrize(names, [*values], ids=_id).mark for names, values in parameters.items()
+    ]
+    return repeated
 
 
-@pytest.fixture(scope="session")
-def element_types() -> list[np.dtype]:
-    """Every element type of the contract."""
-    return ELEMENT_TYPES
+def _id(value: object) -> str | None:
+    return str(value) if isinstance(value, np.dtype | Mapping) else None
 
 
 class Values:
@@ -182,7 +186,7 @@ class Values:
 
     def zeros_and_subnormals(self, shape: tuple[int, ...], name: str) -> np.ndarray:
         """Zeros of both signs and subnormals, in each part of a complex type."""
-        dtype = next(element_type for element_type in ELEMENT_TYPES if element_type.name == name)
+        dtype = NAMED[name]
         array = np.empty(shape, dtype)
         parts = array.view(array.real.dtype) if dtype.kind == "c" else array
         some = self.subnormal(parts.shape, parts.dtype)
