@@ -1,6 +1,7 @@
 """A real gRPC server in this process with a kernel service that each test configures."""
 
 import contextlib
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from concurrent import futures
@@ -303,6 +304,15 @@ def no_descriptor_is_left(tmp_path: Path) -> Iterator[None]:
         with contextlib.suppress(FileNotFoundError):  # threads that other tests have left close theirs
             opened.append(str(descriptor.readlink()))
     assert [path for path in opened if path.startswith(str(tmp_path))] == []
+
+
+@pytest.fixture(scope="module")
+def quick_collections() -> Iterator[None]:
+    """Has the garbage collector look once through the objects that there are before the tests of this file."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from shardcall.aio import connecting
 from shardcall.aio.threads import Threads
 from shardcall.local_server import ServerProcess
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 LARGE = np.arange(2**19, dtype=np.float64)
 PAIRS = [
     (aio.AsyncClient, shardcall.Client),

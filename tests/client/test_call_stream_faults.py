@@ -16,6 +16,8 @@ from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.transfer.stream_request import SendWaiter
 from shardcall.v1 import kernel_pb2
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 UNAVAILABLE, EXHAUSTED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
 
 

@@ -9,6 +9,8 @@ from rows import rows
 
 import shardcall
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 
 @pytest.fixture
 def client(memory):

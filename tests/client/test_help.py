@@ -21,18 +21,20 @@ def commands(command, path=()):
         yield from commands(inner, (*path, name))
 
 
-ALL = list(commands(typer.main.get_command(make_app())))
+APP = make_app()
+TREE = typer.main.get_command(APP)
+ALL = list(commands(TREE))
 
 
 def command_of(path):
-    command = typer.main.get_command(make_app())
+    command = TREE
     for name in path:
         command = command.commands[name]
     return command
 
 
 def printed(path):
-    ended = testing.CliRunner().invoke(make_app(), [*path, "--help"], prog_name="shardcall", env={"COLUMNS": "80"})
+    ended = testing.CliRunner().invoke(APP, [*path, "--help"], prog_name="shardcall", env={"COLUMNS": "80"})
     assert ended.exit_code == 0
     return ended.stdout
 
@@ -59,7 +61,7 @@ def test_the_first_page_is_the_one_that_was_read():
 
 
 def test_every_command_is_in_a_group():
-    groups = [command.rich_help_panel for command in typer.main.get_command(make_app()).commands.values()]
+    groups = [command.rich_help_panel for command in TREE.commands.values()]
     assert all(isinstance(group, str) for group in groups)
 
 

@@ -18,6 +18,8 @@ from shardcall._src.local.local_settings import options, refusal
 from shardcall.cli.app import run
 from shardcall.local_server import ServerProcess, local
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 READY = "print('shardcall ready at {address} (8 cpu devices); connect with: …', flush=True)\n"
 WAIT_FOR_STDIN = "import sys\nsys.stdin.read()\n"
 

@@ -11,6 +11,8 @@ from client_parts import sender_of, version_of
 import shardcall
 from shardcall import Array, Mesh
 
+pytestmark = pytest.mark.usefixtures("quick_collections")
+
 
 @pytest.fixture
 def client(memory):

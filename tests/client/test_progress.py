@@ -387,19 +387,20 @@ def test_a_call_is_watched_while_it_moves_no_bytes(monkeypatch, progress):
         return queued
 
     monkeypatch.setattr(meters, "on_terminal", lambda: True)
+    monkeypatch.setattr(meters, "_WATCH_AFTER_S", 0.1)
     watched = Meters(progress)
     watched.latest = latest
     with watched.start("1", "sum") as meter:
         meter.upload(10)
-        assert not asked.acquire(timeout=1)
+        assert not asked.acquire(timeout=0.3)
         meter.add(10)
         assert asked.acquire(timeout=30)
         if progress is True:
             wait_for(lambda: meter.now() == queued)
-    while asked.acquire(timeout=0.5):
+    while asked.acquire(timeout=0.3):
         pass
     with watched.start():  # without a request id
-        assert not asked.acquire(timeout=1)
+        assert not asked.acquire(timeout=0.3)
 
 
 def test_the_thread_of_watched_calls_ends_without_them(monkeypatch):

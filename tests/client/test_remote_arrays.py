@@ -15,6 +15,7 @@ import shardcall
 from shardcall import Array, Mesh, P
 
 MIB = 2**20
+pytestmark = pytest.mark.usefixtures("quick_collections")
 
 
 @pytest.fixture
@@ -33,15 +34,6 @@ def quick(memory):
     memory.info.limits.lease_seconds = 0.2
     with shardcall.connect(memory.server.address) as connected:
         yield connected
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _without_what_other_files_lost():
-    """The objects that there are when these tests begin are looked through once, and not by each."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 INPUTS = {

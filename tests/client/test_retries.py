@@ -6,7 +6,6 @@ import random
 import grpc
 import numpy as np
 import pytest
-from pairs import pairs_of
 
 import shardcall
 from shardcall import aio
@@ -30,8 +29,7 @@ NOT_REPEATED = {
     "late": (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", shardcall.DeadlineExceededError),
     "wrong": (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PARAMETER", shardcall.InvalidParameterError),
 }
-UNARY_AND_STREAM = [np.arange(4.0), LARGE]
-OPERANDS = pytest.mark.parametrize("operand", UNARY_AND_STREAM, ids=["unary", "stream"])
+OPERANDS = pytest.mark.parametrize("operand", [np.arange(4.0), LARGE], ids=["unary", "stream"])
 
 
 @pytest.fixture
@@ -69,8 +67,9 @@ def failing(server, abort):
     return fail
 
 
-@pytest.mark.parametrize(("operand", "case"), pairs_of(UNARY_AND_STREAM, [*REPEATED]))
-def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, operand, case):
+@OPERANDS
+@pytest.mark.parametrize("case", REPEATED)
+def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, short_waits, operand, case):
     status, reason, after_s = REPEATED[case]
     came = failing(2, status, reason, after_s)
     np.testing.assert_array_equal(client.call("echo", operand).array, operand)
@@ -81,7 +80,8 @@ def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, 
     assert timeouts[0] > timeouts[-1]
 
 
-@pytest.mark.parametrize(("operand", "case"), pairs_of(UNARY_AND_STREAM, [*NOT_REPEATED]))
+@OPERANDS
+@pytest.mark.parametrize("case", NOT_REPEATED)
 def test_other_errors_are_raised_at_once(client, failing, operand, case):
     status, reason, error = NOT_REPEATED[case]
     came = failing(9, status, reason)

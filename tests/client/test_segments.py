@@ -17,6 +17,7 @@ from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ServerUnavailableError
 
 MIB = 2**20
+pytestmark = pytest.mark.usefixtures("quick_collections")
 
 
 class Source:

@@ -165,21 +165,21 @@ def test_the_time_for_a_description_is_a_part_of_the_timeout(two, abort):
     first, second = two
     with sc.connect(addresses(two), call_stream=False) as client:
         drain_after_connecting(first, abort)
-        second.info = slow(1.0)
+        second.info = slow(0.3)
         assert client.call("echo", 1.0, timeout=60).array == 1.0
         (metadata,) = second.metadata
-        assert 50 < float(metadata["shardcall-timeout"]) < 59
+        assert float(metadata["shardcall-timeout"]) < 59.75
 
 
 def test_a_description_takes_no_longer_than_the_timeout(two, abort):
     first, second = two
     with sc.connect(addresses(two), call_stream=False) as client:
         drain_after_connecting(first, abort)
-        second.info = slow(5.0)
-        began = time.monotonic()
+        refused = threading.Event()
+        second.info = lambda request, context: refused.wait(60) and default_info()
         with pytest.raises(sc.DeadlineExceededError):
-            client.call("echo", 1.0, timeout=1.0)
-        assert time.monotonic() - began < 3
+            client.call("echo", 1.0, timeout=0.3)
+        refused.set()
         assert second.requests == []
 
 
@@ -194,9 +194,9 @@ def streaming(two, info):
 
 
 def test_a_call_stream_waits_for_a_description_as_long_as_its_calls(streaming, info, monkeypatch):
-    monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.1)
     with sc.connect(addresses(streaming)) as client:
-        streaming[1].info = slow(1.5, lambda: info)
+        streaming[1].info = slow(0.4, lambda: info)
         assert client.call("echo", 1.0, timeout=60).array == 1.0
         assert client.address == streaming[1].address
 
@@ -220,12 +220,12 @@ def test_a_token_that_is_refused_at_a_description_is_renewed(streaming, info, ab
 
 
 def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info, monkeypatch):
-    monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.1)
     asked, late, results = threading.Event(), [], []
 
     def describe(request, context):
         asked.set()
-        time.sleep(2.0)
+        time.sleep(0.8)
         return info
 
     with sc.connect(addresses(streaming)) as client:
@@ -237,7 +237,7 @@ def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info,
             except sc.DeadlineExceededError as error:
                 late.append(error)
 
-        threads = [threading.Thread(target=call, args=[timeout]) for timeout in (1.0, 60.0)]
+        threads = [threading.Thread(target=call, args=[timeout]) for timeout in (0.4, 60.0)]
         threads[0].start()
         assert asked.wait(60)
         threads[1].start()

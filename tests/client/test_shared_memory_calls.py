@@ -14,6 +14,7 @@ import shardcall
 from shardcall._src.memory.segment import Block
 
 MIB = 2**20
+pytestmark = pytest.mark.usefixtures("quick_collections")
 
 
 def ordinary(array):

@@ -180,7 +180,7 @@ def test_ctrl_c_cancels_the_call(server, client, interrupted, echo_stream, opera
 @POSIX
 def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, client, echo_stream):
     """The moment is chosen by how many chunks have come; each of them wakes code of gRPC that holds locks."""
-    for moment in range(1, 40, 3):
+    for moment in range(1, 40, 8):
 
         def interrupt(requests, context, moment=moment):
             for i, message in enumerate(echo_stream(requests, context)):
@@ -233,7 +233,7 @@ def test_a_handler_that_raises_cancels_the_call_and_may_set_another(server, clie
         signal.signal(number, signal.SIG_IGN)
         raise TimeoutError("the alarm") from LookupError("its cause")
 
-    for moment in range(1, 40, 3):
+    for moment in range(1, 40, 8):
 
         def interrupt(requests, context, moment=moment):
             for i, message in enumerate(echo_stream(requests, context)):
