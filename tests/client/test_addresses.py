@@ -3,7 +3,6 @@ from rows import rows
 
 import shardcall
 from shardcall_core.access.addresses import default_address, parse_address
-from shardcall_core.access.session import socket_name
 
 
 @rows(
@@ -65,15 +64,3 @@ def test_the_default_address_is_the_environments_else_the_usual_one(monkeypatch)
     monkeypatch.setenv("SHARDCALL_ADDRESS", "http://localhost")
     with pytest.raises(shardcall.InvalidRequestError, match=r"the environment variable SHARDCALL_ADDRESS: .*scheme"):
         shardcall.connect()
-
-
-@rows(
-    ("address", "name"),
-    [
-        ("LocalHost:8470", "localhost:8470"),
-        ("[::ffff:127.0.0.1]:8470", "127.0.0.1:8470"),
-        ("[0:0:0:0:0:0:0:1]:8470", "::1:8470"),
-    ],
-)
-def test_an_address_has_the_session_socket_of_its_usual_form(address, name):
-    assert socket_name(parse_address(address)) == name

@@ -42,6 +42,7 @@ def test_array_attributes_equal_those_of_the_other_client(memory):
         for name in (*names, "device_bytes", "lost"):
             assert getattr(h, name) == getattr(plain, name), name
         assert repr(h) == repr(plain).replace("<RemoteArray", "<AsyncRemoteArray")
+        assert h.visualize() == plain.visualize()
         mark_lost(plain, "which was deleted")
         assert h.lost
 

@@ -24,11 +24,6 @@ def run():
     return lambda *arguments: testing.CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "200"})
 
 
-def test_version(run):
-    ended = run("--version")
-    assert (ended.exit_code, ended.output) == (0, f"shardcall {shardcall.__version__} (contract shardcall.v1)\n")
-
-
 def test_info_shows_the_server(run, server):
     ended = run("info", server.address)
     assert ended.exit_code == 0
@@ -132,6 +127,9 @@ def shardcall_command(*arguments):
 
 
 def test_the_package_is_the_command():
+    from importlib.metadata import version
+
+    assert shardcall.__version__ == version("shardcall")
     assert shardcall_command("--version").stdout == f"shardcall {shardcall.__version__} (contract shardcall.v1)\n"
     ended = shardcall_command()
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -141,26 +139,12 @@ def test_the_package_is_the_command():
 @rows(
     ("arguments", "says"),
     [
-        (["put", "x.npy", "--keep-for", "-1"], "^shardcall: Invalid value '-1' for '--keep-for': .* equal to 1 "),
-        (["top", "--interval", "0"], "^shardcall: Invalid value '0' for '--interval': .* equal to 0.1 "),
-        (["bench", "--rounds", "many"], "^shardcall: Invalid value 'many' for '--rounds': "),
-    ],
-)
-def test_an_invalid_value_of_an_option_is_named(capsys, arguments, says):
-    from shardcall.cli.app import run as run_to_the_end
-
-    with pytest.raises(SystemExit) as ended:
-        run_to_the_end(arguments)
-    assert ended.value.code == 2
-    assert re.search(says, capsys.readouterr().err)
-
-
-@rows(
-    ("arguments", "says"),
-    [
-        (["inform"], "shardcall: No such command 'inform'. Did you mean 'info'? (see: shardcall --help)\n"),
-        (["info", "--tiny"], "(see: shardcall info --help)\n"),
-        (["info", "a", "b"], "(see: shardcall info --help)\n"),
+        (["put", "x.npy", "--keep-for", "-1"], "Invalid value '-1' for '--keep-for': .* equal to 1 "),
+        (["top", "--interval", "0"], "Invalid value '0' for '--interval': .* equal to 0.1 "),
+        (["bench", "--rounds", "many"], "Invalid value 'many' for '--rounds': "),
+        (["inform"], r"No such command 'inform'. Did you mean 'info'\? \(see: shardcall --help\)$"),
+        (["info", "--tiny"], r".*\(see: shardcall info --help\)$"),
+        (["info", "a", "b"], r".*\(see: shardcall info --help\)$"),
     ],
 )
 def test_an_invalid_command_is_refused_in_one_line(capsys, arguments, says):
@@ -169,10 +153,8 @@ def test_an_invalid_command_is_refused_in_one_line(capsys, arguments, says):
     with pytest.raises(SystemExit) as ended:
         run_to_the_end(arguments)
     said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert said.err.startswith("shardcall: ")
-    assert said.err.endswith(says)
-    assert said.err.count("\n") == 1
+    assert (ended.value.code, said.out, said.err.count("\n")) == (2, "", 1)
+    assert re.match(f"shardcall: {says}", said.err)
 
 
 def test_the_help_of_serve_is_complete_in_80_columns():
@@ -191,35 +173,23 @@ def test_the_help_of_serve_is_complete_in_80_columns():
 
 
 @pytest.mark.parametrize(
-    ("hidden", "arguments", "says"),
+    ("hidden", "arguments", "status", "says"),
     [
-        ("typer", ["info"], "pip install 'shardcall[cli]'"),
-        ("typer", ["serve"], "pip install 'shardcall[server]'"),
-        ("pydantic_settings", ["serve"], "pip install 'shardcall[server]'"),
-        ("structlog", ["worker", "--join", "a:1"], "pip install 'shardcall[server]'"),
-        ("shardcall_server", ["serve", "--devices=8"], "pip install 'shardcall[server]'"),
+        ("typer", ["--version"], 0, "(contract shardcall.v1)"),
+        ("typer", ["info"], 1, "pip install 'shardcall[cli]'"),
+        ("typer", ["serve"], 1, "pip install 'shardcall[server]'"),
+        ("pydantic_settings", ["serve"], 1, "pip install 'shardcall[server]'"),
+        ("structlog", ["worker", "--join", "a:1"], 1, "pip install 'shardcall[server]'"),
+        ("shardcall_server", ["serve", "--devices=8"], 1, "pip install 'shardcall[server]'"),
     ],
 )
-def test_a_missing_extra_is_named(hidden, arguments, says):
+def test_a_missing_extra_is_named_where_it_is_needed(hidden, arguments, status, says):
     code = f"import sys; sys.modules[{hidden!r}] = None; sys.argv[1:] = {arguments!r}\n"
     code += "from shardcall.cli import main; main()"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=False)
-    assert ended.returncode == 1
-    assert says in ended.stderr
+    assert ended.returncode == status
+    assert says in (ended.stderr if status else ended.stdout)
     assert "Traceback" not in ended.stderr
-
-
-def test_the_version_needs_no_extra():
-    code = "import sys; sys.modules['typer'] = None; sys.argv[1:] = ['--version']\n"
-    code += "from shardcall.cli import main; main()"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
-    assert ended.stdout == f"shardcall {shardcall.__version__} (contract shardcall.v1)\n"
-
-
-def test_the_version_is_the_distributions():
-    from importlib.metadata import version
-
-    assert shardcall.__version__ == version("shardcall")
 
 
 def test_client_config_sets_what_a_client_elsewhere_needs(run, tmp_path, monkeypatch):

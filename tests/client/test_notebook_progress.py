@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rows import rows
 
 from shardcall._src.display.meters import SILENT, Meters
 from shardcall._src.display.progress_bars import Bar
@@ -85,8 +86,8 @@ def test_a_call_under_a_second_shows_nothing(publisher: Publisher) -> None:
     assert publisher.outputs.empty()
 
 
-def test_ipython_in_a_terminal_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = SimpleNamespace()
+@rows("shell", [SimpleNamespace(), SimpleNamespace(kernel=None)])
+def test_ipython_in_a_terminal_is_no_notebook(monkeypatch: pytest.MonkeyPatch, shell: SimpleNamespace) -> None:
     monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stderr", None)
     assert Meters(True).start() is SILENT

@@ -9,11 +9,11 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from client.test_private_files import OTHER, after, as_root
 from rows import rows
 
 from shardcall_core.wire import private_files
@@ -27,26 +27,11 @@ from shardcall_core.wire.private_files import (
     write_file,
 )
 
-OTHER = 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
 pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 
 
 def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def after(monkeypatch: pytest.MonkeyPatch, name: str, deed: Callable[[], None], count: int = 1) -> None:
-    """Has `deed` happen after the call of that number of a function of `os`, before the caller goes on."""
-    real, calls = getattr(os, name), iter(range(1, 100))
-
-    def call(*args, **kwargs):
-        result = real(*args, **kwargs)
-        if next(calls) == count:
-            deed()
-        return result
-
-    monkeypatch.setattr(os, name, call)
 
 
 def test_what_is_written_goes_to_the_folder_that_was_checked(folder, tmp_path, monkeypatch):
@@ -69,34 +54,19 @@ def test_a_private_folder_that_becomes_a_link_before_it_is_opened_is_refused(tmp
         open_private_folder(tmp_path / "private")
 
 
-# Hard links
-
-
-def test_a_hard_link_is_as_private_as_the_file(file, tmp_path):
-    os.link(file, tmp_path / "name")
-    assert read_file(tmp_path / "name", 7) == b"content"
-    file.chmod(0o644)
-    with pytest.raises(PrivateFileError, match="has mode 0644"):
-        read_file(tmp_path / "name", 7)
-
-
-def test_nothing_is_written_into_the_file_of_another_name(file, tmp_path):
-    os.link(file, tmp_path / "name")
-    write_file(file, b"new")
-    assert (tmp_path / "name").read_bytes() == b"content"
-    assert file.read_bytes() == b"new"
+@pytest.fixture
+def without_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
 
 
 # Writing
 
 
-def test_a_file_is_written_for_this_user_alone_and_its_folder_created(tmp_path):
+def test_a_file_is_written_for_this_user_alone_and_its_folder_created(tmp_path, without_umask):
     path = tmp_path / "above" / "folder" / "file"
-    before = os.umask(0)
-    try:
-        assert write_file(path, b"content", sync=True)
-    finally:
-        os.umask(before)
+    assert write_file(path, b"content", sync=True)
     assert path.read_bytes() == b"content"
     assert (mode_of(path), mode_of(path.parent)) == (0o600, 0o700)
     assert os.listdir(path.parent) == ["file"]
@@ -215,13 +185,9 @@ for write in (lambda: write_file({str(file)!r}, b"new"), lambda: open_private_fo
 # Folders
 
 
-def test_a_private_folder_is_created_with_those_above_whatever_the_umask(tmp_path):
+def test_a_private_folder_is_created_with_those_above_whatever_the_umask(tmp_path, without_umask):
     path = tmp_path / "further above" / "above" / "folder"
-    before = os.umask(0)
-    try:
-        descriptor = open_private_folder(path)
-    finally:
-        os.umask(before)
+    descriptor = open_private_folder(path)
     assert os.listdir(descriptor) == []
     os.close(descriptor)
     assert [mode_of(created) for created in (path, *path.parents[:2])] == [0o700] * 3
@@ -265,12 +231,8 @@ def test_a_private_folder_that_others_may_replace_is_refused(folder):
     os.close(open_private_folder(private))
 
 
-def test_a_temporary_folder_is_private(tmp_path, monkeypatch):
-    before = os.umask(0)
-    try:
-        path = Path(make_temporary_folder("some-", str(tmp_path)))
-    finally:
-        os.umask(before)
+def test_a_temporary_folder_is_private(tmp_path, without_umask):
+    path = Path(make_temporary_folder("some-", str(tmp_path)))
     assert path.parent == tmp_path
     assert path.name.startswith("some-")
     assert is_private_folder(path.lstat())

@@ -238,42 +238,38 @@ def test_a_narrow_terminal_shows_one_line_and_what_a_full_upload_waits_for():
     assert terminal.process.returncode == 0
 
 
-def test_a_call_under_a_second_shows_nothing_and_does_not_load_rich():
-    code = """
+WITHOUT_A_BAR = {
+    "a call under a second, and a small transfer, do not load rich": """
         from shardcall._src.display.meters import SHOW_AFTER_S
+        with meters.start() as meter:
+            meter.upload(2**20)
+            assert threading.active_count() == 1
         with Meters(True, show_after_s=SHOW_AFTER_S * 600).start() as meter:
             meter.upload(64 * 2**20)
             meter.add(64 * 2**20)
         assert "rich" not in sys.modules
-    """
-    with Terminal(code) as terminal:
-        drawn, _ = terminal.end()
-    assert drawn == ""
-    assert terminal.process.returncode == 0
-
-
-def test_a_small_transfer_starts_no_thread():
-    code = """
-        with meters.start() as meter:
-            meter.upload(2**20)
-            print(threading.active_count())
-    """
-    with Terminal(code) as terminal:
-        assert terminal.end() == ("", "1\n")
-
-
-def test_without_rich_nothing_is_shown():
-    code = """
+    """,
+    "a bar that comes after its call": """
+        bar = Bar(lambda: None)
+        bar.hide()
+        bar.show()
+        bar.hide()
+    """,
+    "there is no rich": """
         sys.modules["rich"] = None
         Bar(lambda: None).show()
         with meters.start() as meter:
             meter.upload(64 * 2**20)
             meter._timer.join()
-    """
-    with Terminal(code) as terminal:
+    """,
+}
+
+
+@pytest.mark.parametrize("why", WITHOUT_A_BAR)
+def test_nothing_is_shown(why):
+    with Terminal(WITHOUT_A_BAR[why]) as terminal:
         drawn, _ = terminal.end()
-    assert drawn == ""
-    assert terminal.process.returncode == 0
+    assert (drawn, terminal.process.returncode) == ("", 0)
 
 
 def test_ctrl_c_takes_the_bar_away():
@@ -318,19 +314,6 @@ def test_calls_of_several_threads_share_the_terminal():
     assert terminal.process.returncode == 0
 
 
-def test_a_bar_that_comes_after_its_call_is_not_drawn():
-    code = """
-        bar = Bar(lambda: None)
-        bar.hide()
-        bar.show()
-        bar.hide()
-    """
-    with Terminal(code) as terminal:
-        drawn, _ = terminal.end()
-    assert drawn == ""
-    assert terminal.process.returncode == 0
-
-
 def test_what_a_program_prints_into_a_file_stays_there():
     code = """
         with meters.start() as meter:
@@ -344,25 +327,6 @@ def test_what_a_program_prints_into_a_file_stays_there():
         drawn, printed = terminal.end()
     assert printed == "for the file\n"
     assert "for the terminal" in drawn
-
-
-@rows(("kernel", "shown"), [("1", True), ("None", False)])
-def test_a_notebook_is_detected_by_its_kernel(kernel, shown):
-    code = f"""
-        import types
-        from shardcall._src.display.progress_bars import in_notebook
-        shell = types.SimpleNamespace(kernel={kernel})
-        sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
-        print(in_notebook(), meters.start() is not SILENT)
-    """
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SETUP) + textwrap.dedent(code)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert ran.stdout == f"{shown} {shown}\n"
 
 
 def test_a_client_reports_the_bytes_that_it_moves(server):

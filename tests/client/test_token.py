@@ -239,9 +239,9 @@ def test_a_socket_has_the_name_of_the_address_that_it_is_for(tmp_path):
     def name(address):
         return socket_name(parse_address(address))
 
-    assert name("localhost:8470") == "localhost:8470"
+    assert name("LocalHost:8470") == "localhost:8470"
     assert name("[0:0::1]:8470") == name("[::1]:8470") == "::1:8470"
-    assert name("127.0.0.1:8470") != name("127.0.0.2:8470")
+    assert name("[::ffff:127.0.0.1]:8470") == "127.0.0.1:8470"
     (tmp_path / "link").symlink_to(tmp_path)
     assert name(f"unix:{tmp_path}/s") == name(f"unix://{tmp_path}/link/s") != name(f"unix:{tmp_path}/t")
     assert max(map(len, (name("localhost:65535"), name(f"unix:{tmp_path}/s")))) <= LONGEST_NAME

@@ -1,4 +1,4 @@
-"""The token file: permissions, contents and creation."""
+"""The token file: permissions (others are in test_private_files.py), contents and creation."""
 
 import os
 import stat
@@ -75,56 +75,12 @@ def test_a_file_that_others_may_use_is_refused_with_the_remedy(written, mode):
         token_file.read(path)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes files of others")
-@pytest.mark.parametrize("linked", [False, True])
-def test_a_file_of_another_user_is_refused_also_behind_a_link(written, tmp_path, linked):
-    path = written(LINE)
-    os.chown(path, 65534, 65534)
-    if linked:
-        (tmp_path / "link").symlink_to(path)
-        path = str(tmp_path / "link")
-    with pytest.raises(TokenFileError, match=r"belongs to user 65534.*SHARDCALL_TOKEN_FILE"):
-        token_file.read(path)
-
-
 @rows("mode", [0o777, 0o1777, 0o775, 0o720, 0o702])
 def test_a_file_in_a_folder_that_others_may_write_is_refused_with_the_remedy(written, path, mode):
     file = written(LINE)
     path.parent.chmod(mode)
     with pytest.raises(TokenFileError, match=f"mode {mode:04o} .*chmod go-w {path.parent};.*SHARDCALL_TOKEN_FILE"):
         token_file.read(file)
-
-
-@pytest.mark.parametrize("open_folder", ["real", "link's"])
-def test_a_link_is_refused_where_others_may_replace_it_or_what_it_leads_to(written, path, tmp_path, open_folder):
-    link = tmp_path / "links" / "token"
-    link.parent.mkdir()
-    link.symlink_to(written(LINE))
-    assert token_file.read(str(link))[0].name == "alice"
-    folder = path.parent if open_folder == "real" else link.parent
-    folder.chmod(0o777)
-    with pytest.raises(TokenFileError, match=f"the folder {folder} of {link}"):
-        token_file.read(str(link))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives folders to others")
-def test_a_file_in_the_folder_of_another_user_is_refused(written, path):
-    file = written(LINE)
-    os.chown(path.parent, 65534, 65534)
-    with pytest.raises(TokenFileError, match=r"the folder .* belongs to user 65534, who can change it"):
-        token_file.read(file)
-
-
-def test_a_link_to_a_file_of_this_user_is_followed(written, tmp_path):
-    (tmp_path / "link").symlink_to(written(LINE))
-    assert token_file.read(str(tmp_path / "link"))[0].name == "alice"
-
-
-def test_what_is_no_file_is_refused_at_once(tmp_path):
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(TokenFileError, match="is not a regular file"):
-            token_file.read(str(path))
 
 
 def test_a_created_file_is_its_users_alone(path):
