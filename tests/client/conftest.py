@@ -12,8 +12,6 @@ from typing import Any
 
 import grpc
 import pytest
-from google.protobuf import any_pb2, duration_pb2
-from google.rpc import error_details_pb2, status_pb2
 
 import shardcall
 from shardcall.v1 import (
@@ -97,6 +95,12 @@ def default_info() -> Any:
     )
 
 
+def with_call_streams(info: Any) -> Any:
+    """Changes the description of a server to that of one with call streams."""
+    info.limits.max_streamed_calls, info.limits.max_streamed_bytes, info.limits.max_prepared_calls = 64, 2**20, 8
+    return info
+
+
 def no_call_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
     context.abort(grpc.StatusCode.UNIMPLEMENTED, "no call streams")
     yield
@@ -118,6 +122,20 @@ class FakeServer:
     info: Callable[..., Any] = lambda request, context: default_info()
     requests: list[Any] = field(default_factory=list)
     metadata: list[dict[str, Any]] = field(default_factory=list)
+
+    def before_calls(self, deed: Callable[[grpc.ServicerContext], object]) -> None:
+        """Has something happen to the context of each call that executes, before it is answered as until now."""
+        execute, execute_stream = self.execute, self.execute_stream
+
+        def unary(request: Any, context: grpc.ServicerContext) -> Any:
+            deed(context)
+            return execute(request, context)
+
+        def stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+            deed(context)
+            yield from execute_stream(requests, context)
+
+        self.execute, self.execute_stream = unary, stream
 
 
 class _Kernels(kernel_service_pb2_grpc.KernelServiceServicer):
@@ -214,11 +232,7 @@ def shared_client(memory: Any) -> Iterator[shardcall.Client]:
 @pytest.fixture
 def info() -> Any:
     """The description of a server with call streams, which a test may change before it connects."""
-    info = default_info()
-    info.limits.max_streamed_calls = 64
-    info.limits.max_streamed_bytes = 2**20
-    info.limits.max_prepared_calls = 8
-    return info
+    return with_call_streams(default_info())
 
 
 @pytest.fixture
@@ -248,38 +262,30 @@ def echo_stream_fixture() -> Callable[..., Iterator[Any]]:
 def abort() -> Abort:
     """Ends a call as the server's interceptor does: status, details and timing."""
 
+    from client.stream_server import rich_status  # as for `memory`
+
     def abort_call(
         context: grpc.ServicerContext,
         status: grpc.StatusCode,
         reason: str,
         message: str = "from the server",
-        *,
-        at: str = "",
-        retry_after_s: float = 0,
-        domain: str = "shardcall",
-        **metadata: str,
+        **details: Any,
     ) -> None:
-        details = [error_details_pb2.ErrorInfo(domain=domain, reason=reason, metadata=metadata)]
-        if at:
-            violation = error_details_pb2.BadRequest.FieldViolation(field=at, description=message)
-            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
-        if retry_after_s:
-            delay = duration_pb2.Duration()
-            delay.FromMilliseconds(round(retry_after_s * 1000))
-            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-        packed = [any_pb2.Any() for _ in details]
-        for box, detail in zip(packed, details, strict=True):
-            box.Pack(detail)
-        rich = status_pb2.Status(code=status.value[0], message=message, details=packed)
-        context.set_trailing_metadata(
-            (
-                ("grpc-status-details-bin", rich.SerializeToString()),
-                ("shardcall-timing-bin", TIMING.SerializeToString()),
-            )
-        )
+        rich = rich_status(status, reason, message, **details)
+        timing = ("shardcall-timing-bin", TIMING.SerializeToString())
+        context.set_trailing_metadata((("grpc-status-details-bin", rich), timing))
         context.abort(status, message)
 
     return abort_call
+
+
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Session tokens that a client without a token obtains, one after the other."""
+    issued = [f"session-token-{i:04}" for i in range(9)]
+    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
+    monkeypatch.setattr("shardcall_core.access.session.open_session", lambda *_: issued.pop(0))
+    return issued
 
 
 @pytest.fixture

@@ -223,10 +223,9 @@ class Ending:
 
 SERVE = """
 import sys
-from client.conftest import default_info, serving
+from client.conftest import default_info, serving, with_call_streams
 from client.stream_server import StreamServer
-info, streams = default_info(), StreamServer()
-info.limits.max_streamed_calls, info.limits.max_streamed_bytes, info.limits.max_prepared_calls = 64, 2**20, 8
+info, streams = with_call_streams(default_info()), StreamServer()
 with serving() as server:
     server.info, server.call_stream = lambda request, context: info, streams.serve
     print(server.address, flush=True)

@@ -96,12 +96,13 @@ def rich_status(
     *,
     at: str = "",
     retry_after_s: float = 0.0,
+    domain: str = "shardcall",
     **metadata: str,
 ) -> bytes:
     """Returns a serialized status with the details that the server's have."""
     details: list[Any] = []
     if reason:
-        details.append(error_details_pb2.ErrorInfo(domain="shardcall", reason=reason, metadata=metadata))
+        details.append(error_details_pb2.ErrorInfo(domain=domain, reason=reason, metadata=metadata))
     if at:
         violation = error_details_pb2.BadRequest.FieldViolation(field=at, description=message)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))
@@ -123,12 +124,10 @@ class Stream:
         self.context = context
         self.metadata = dict(context.invocation_metadata())
         self.items: list[Any] = []
-        self.frames = 0
         self.prepared: dict[int, Any] = {}
         self.cancelled: SimpleQueue[int] = SimpleQueue()
         self.deleted: SimpleQueue[bytes] = SimpleQueue()
         self.half_closed = threading.Event()
-        self.finished = threading.Event()
         self._plans: dict[int, bytes] = {}
         self._next_plan = 0
         self._lock = threading.Lock()
@@ -164,7 +163,6 @@ class Stream:
     def read(self, requests: Iterator[Any]) -> None:
         with contextlib.suppress(grpc.RpcError, Exception):
             for frame in requests:
-                self.frames += 1
                 for item in frame.items:
                     self._read(item)
             self.half_closed.set()
@@ -184,6 +182,7 @@ class Stream:
         elif item_field == "read":
             self.server.on_read(Call(self, item.read, None))
         elif item_field == "put":
+            self.server.puts.append(item.put)
             self.server.on_put(Call(self, item.put, None))
         else:
             call = Call(self, item.call, self.prepared[item.call.slot])
@@ -197,7 +196,6 @@ class Stream:
                 yield frame
                 continue
             code, message, details = frame
-            self.finished.set()
             if code is grpc.StatusCode.OK:
                 return
             if details:
@@ -218,6 +216,7 @@ class StreamServer:
     on_put: Callable[[Call], None] = Call.store
     on_opened: Callable[[Stream], None] = lambda stream: None
     calls: list[Call] = field(default_factory=list)
+    puts: list[Any] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
 
     def serve(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
@@ -228,6 +227,16 @@ class StreamServer:
         stream.send_frame(call_stream_pb2.CallStreamResponse())  # after an end, if `on_opened` refuses the stream
         threading.Thread(target=stream.read, args=(requests,), daemon=True).start()
         yield from stream.answers()
+
+
+def in_turn(*answers: Callable[[Call], object]) -> Callable[[Call], None]:
+    """Returns what gives each call the next answer."""
+    left = list(answers)
+
+    def answer(call: Call) -> None:
+        left.pop(0)(call)
+
+    return answer
 
 
 def in_threads(count, work):

@@ -167,13 +167,7 @@ def test_a_compiled_kernel_is_awaited_too(server):
 
 def test_calls_run_side_by_side(server):
     together = threading.Barrier(4)
-    echo = server.execute
-
-    def execute(request, context):
-        together.wait(20)
-        return echo(request, context)
-
-    server.execute = execute
+    server.before_calls(lambda context: together.wait(20))
 
     async def use(client):
         return await asyncio.gather(*(client.call("echo", float(i)) for i in range(20)))

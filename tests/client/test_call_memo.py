@@ -2,11 +2,11 @@
 
 import itertools
 import sys
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from client.stream_server import in_threads
 from rows import rows
 
 import shardcall
@@ -198,29 +198,20 @@ def test_arguments_that_a_key_cannot_represent_have_none():
 
 def test_threads_share_the_programs_of_recorded_calls(monkeypatch):
     monkeypatch.setattr("shardcall._src.programs.fused_programs._MAX", 8)
-    programs, faults = FusedPrograms(), []
+    programs, before = FusedPrograms(), sys.getswitchinterval()
 
     def work(thread):
-        try:
-            for i in range(300):
-                batch = RecordedBatch()
-                batch.inputs.append(X)
-                batch.add_node(Node("negative", (Value(-1, 0),)))
-                batch.calls = [SimpleNamespace(template=SimpleNamespace(number=1000 * thread + i))]
-                batch.kept = {0: None}
-                programs.get(batch)
-        except Exception as error:  # noqa: BLE001
-            faults.append(error)
+        for i in range(300):
+            batch = RecordedBatch()
+            batch.inputs.append(X)
+            batch.add_node(Node("negative", (Value(-1, 0),)))
+            batch.calls = [SimpleNamespace(template=SimpleNamespace(number=1000 * thread + i))]
+            batch.kept = {0: None}
+            programs.get(batch)
 
-    before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        assert in_threads(4, work) == [None] * 4
     finally:
         sys.setswitchinterval(before)
-    assert faults == []
     assert len(programs._programs) == len(programs._bounds) == 8

@@ -8,7 +8,7 @@ import time
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, in_threads, wait_for
+from client.stream_server import Call, in_threads, in_turn, wait_for
 from client_parts import stream_of
 
 import shardcall
@@ -70,10 +70,7 @@ def test_a_call_without_time_for_a_retry_fails_at_once(client, streams):
 
 
 def test_a_stream_that_ends_well_with_calls_unanswered_is_broken(client, streams):
-    def end_once(call):
-        call.stream.end() if len(streams.streams) == 1 else call.answer()
-
-    streams.on_call = end_once
+    streams.on_call = in_turn(lambda call: call.stream.end(), Call.answer)
     assert client.call("echo", 1.0).array == 1.0
 
 
@@ -84,13 +81,11 @@ def test_an_error_of_the_stream_is_the_error_of_its_calls(client, streams):
 
 
 @pytest.mark.parametrize(
-    ("status", "reason", "after_s"),
-    [(EXHAUSTED, "SERVER_BUSY", 0.01), (EXHAUSTED, "QUOTA_EXCEEDED", 0.01), (UNAVAILABLE, "MESH_NOT_READY", 0.01)],
+    ("status", "reason"),
+    [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (UNAVAILABLE, "MESH_NOT_READY")],
 )
-def test_an_answer_that_asks_for_a_retry_is_followed(client, streams, status, reason, after_s):
-    streams.on_call = lambda call: (
-        call.fail(status, reason, retry_after_s=after_s) if len(streams.calls) < 3 else call.answer()
-    )
+def test_an_answer_that_asks_for_a_retry_is_followed(client, streams, status, reason):
+    streams.on_call = in_turn(*[lambda call: call.fail(status, reason, retry_after_s=0.01)] * 2, Call.answer)
     assert client.call("echo", 1.0).array == 1.0
     assert len(streams.calls) == 3
     assert len({call.item.request_id for call in streams.calls}) == 1
@@ -200,43 +195,25 @@ def test_a_client_that_is_dropped_ends_its_stream(server, streams):
 
 
 def test_a_garbled_frame_fails_the_calls(client, streams):
-    def garble(call):
-        call.stream.send_frame(kernel_pb2.KernelCall(kernel="no frame"))
-
-    streams.on_call = garble
+    garbled = kernel_pb2.KernelCall(kernel="no frame")
+    streams.on_call = in_turn(lambda call: call.stream.send_frame(garbled), Call.answer)
     with pytest.raises(shardcall.InternalServerError):
         client.call("echo", 1.0)
-    streams.on_call = Call.answer
     assert client.call("echo", 1.0).array == 1.0
 
 
-@pytest.fixture
-def sessions(monkeypatch):
-    """Session tokens that a client obtains, one after the other."""
-    issued = [f"session-token-{i:04}" for i in range(9)]
-    monkeypatch.setattr("shardcall_core.access.session.open_session", lambda *_: issued.pop(0))
-    return issued
-
-
-def refuse_the_first_token(streams):
-    token = "Bearer session-token-0000"
-    return lambda call: (
+def test_a_stream_whose_token_was_removed_is_opened_with_another(server, streams, sessions):
+    streams.on_call = lambda call: (
         call.stream.end(grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
-        if call.stream.metadata["authorization"] == token
+        if call.stream.metadata["authorization"] == "Bearer session-token-0000"
         else call.answer()
     )
-
-
-def test_a_stream_whose_token_was_removed_is_opened_with_another(server, streams, sessions, monkeypatch, tmp_path):
-    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
     with shardcall.connect(server.address) as client:
-        streams.on_call = refuse_the_first_token(streams)
         assert in_threads(4, lambda i: float(client.call("echo", float(i)).array)) == [0.0, 1.0, 2.0, 3.0]
         assert [s.metadata["authorization"][-4:] for s in streams.streams] == ["0000", "0001"]
 
 
-def test_an_item_whose_token_was_removed_is_sent_by_a_stream_with_another(server, streams, sessions, monkeypatch):
-    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
+def test_an_item_whose_token_was_removed_is_sent_by_a_stream_with_another(server, streams, sessions):
     streams.on_call = lambda call: (
         call.fail(grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED") if len(streams.streams) == 1 else call.answer()
     )
@@ -256,11 +233,7 @@ def test_a_removed_token_without_another_fails_the_calls_with_advice(server, str
 
 
 def test_calls_and_deletions_are_sent_again_in_order(client, streams):
-    def hold_once(call):
-        if len(streams.streams) > 1:
-            call.answer()
-
-    streams.on_call = hold_once
+    streams.on_call = lambda call: call.answer() if len(streams.streams) > 1 else None
     stream = stream_of(client)
     first = stream.send(kernel_pb2.KernelCall(kernel="echo"), [np.float64(1)], Deadline(30))
     stream.delete([b"a" * 16])

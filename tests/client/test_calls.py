@@ -7,6 +7,7 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
+from client.stream_server import in_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -188,16 +189,7 @@ def test_several_results_are_a_tuple(client):
 
 def test_threads_share_a_client(client):
     sizes = [10, 3 * MIB, 100, 2 * MIB] * 2
-    results = [None] * len(sizes)
-
-    def run(i):
-        results[i] = client.call("echo", np.full(sizes[i], i, np.uint8)).array
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(sizes))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    results = in_threads(len(sizes), lambda i: client.call("echo", np.full(sizes[i], i, np.uint8)).array)
     for i, (size, result) in enumerate(zip(sizes, results, strict=True)):
         np.testing.assert_array_equal(result, np.full(size, i, np.uint8))
 

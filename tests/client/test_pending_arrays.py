@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 from client.call_stream import FakeCallStream
+from client.conftest import with_call_streams
 from client_parts import lease_of, pending_of, remote_arrays_of, unanswered_of, uses_of, version_of
 
 import shardcall
@@ -31,8 +32,7 @@ def stream(memory):
 @pytest.fixture
 def connect(memory, stream, monkeypatch):
     """Connects a client to the call stream, which sends each call at once: tests count and answer them in between."""
-    memory.info.limits.max_streamed_calls = memory.info.limits.max_prepared_calls = 1024
-    memory.info.limits.max_streamed_bytes = 2**24
+    with_call_streams(memory.info)
     monkeypatch.setattr("shardcall.client.CallStream", lambda transport, limits: stream)
     return partial(shardcall.connect, memory.server.address, shared_memory=False, fuse=False, show_values=False)
 

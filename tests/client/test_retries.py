@@ -6,6 +6,7 @@ import random
 import grpc
 import numpy as np
 import pytest
+from client.conftest import echo, echo_stream
 
 import shardcall
 from shardcall import aio
@@ -43,25 +44,17 @@ def failing(server, abort):
     """Makes calls fail so often; returns the metadata of every call that came."""
 
     def fail(count, status, reason, retry_after_s=0.0, **metadata):
-        answers, came = (server.execute, server.execute_stream), []
+        came = []
 
-        def refused(context):
+        def refuse(context):
             came.append(dict(context.invocation_metadata()))
-            if len(came) > count:
-                return
-            if reason:
+            if len(came) <= count and reason:
                 abort(context, status, reason, retry_after_s=retry_after_s, **metadata)
-            context.abort(status, "from gRPC")
+            if len(came) <= count:
+                context.abort(status, "from gRPC")
 
-        def execute(request, context):
-            refused(context)
-            return answers[0](request, context)
-
-        def execute_stream(requests, context):
-            refused(context)
-            yield from answers[1](requests, context)
-
-        server.execute, server.execute_stream = execute, execute_stream
+        server.execute, server.execute_stream = echo, echo_stream
+        server.before_calls(refuse)
         return came
 
     return fail
@@ -160,7 +153,7 @@ def test_nothing_is_repeated_without_retries(server, failing):
     assert len(came) == 2
 
 
-def test_a_stream_that_was_answered_in_part_is_not_repeated(server, client, echo_stream):
+def test_a_stream_that_was_answered_in_part_is_not_repeated(server, client):
     came = []
 
     def stop_early(requests, context):

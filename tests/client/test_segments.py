@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from client.stream_server import in_threads
 from rows import rows
 
 from shardcall._src.memory.segment import CannotShareError, Segment
@@ -201,27 +202,19 @@ def test_after_closing_there_are_no_blocks(source):
 
 
 def test_threads_that_wait_for_a_segment_share_it(source):
-    begin, make = threading.Barrier(4), source.make
+    waiting, make = threading.Event(), source.make
+    begin = threading.Barrier(3, action=waiting.set)
 
     def slow(nbytes, deadline):
         waiting.wait(5)
         return make(nbytes, deadline)
 
-    waiting = threading.Event()
-    source.segments._open_segment = slow
-    held = []
-
-    def run():
+    def run(_):
         begin.wait(10)
-        held.extend(source.reserve(MIB))
+        return source.reserve(MIB)[0]
 
-    threads = [threading.Thread(target=run) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    begin.wait(10)
-    waiting.set()
-    for thread in threads:
-        thread.join(10)
+    source.segments._open_segment = slow
+    held = in_threads(3, run)
     assert len({block.offset for block in held}) == 3
     assert source.open == [32]
 

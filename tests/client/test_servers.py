@@ -201,10 +201,7 @@ def test_a_call_stream_waits_for_a_description_as_long_as_its_calls(streaming, i
         assert client.address == streaming[1].address
 
 
-def test_a_token_that_is_refused_at_a_description_is_renewed(streaming, info, abort, monkeypatch):
-    monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
-    issued = [f"session-token-{number}" for number in range(9)]
-    monkeypatch.setattr("shardcall_core.access.session.open_session", lambda *_: issued.pop(0))
+def test_a_token_that_is_refused_at_a_description_is_renewed(streaming, info, abort, sessions):
     asked = []
 
     def describe(request, context):

@@ -3,11 +3,11 @@
 import gc
 import os
 import signal
-import threading
 
 import grpc
 import numpy as np
 import pytest
+from client.stream_server import in_threads
 from rows import rows
 
 import shardcall
@@ -310,18 +310,10 @@ def test_a_result_outside_its_buffer_is_an_error(memory, shared_client):
 
 
 def test_threads_share_segments(memory, shared_client):
-    failures = []
-
-    def run(start):
+    def run(thread):
         for i in range(10):
-            x = counted(2 * MIB, start=start + i)
-            if not np.array_equal(shared_client.call("echo", x).array, x):
-                failures.append(start)
+            x = counted(2 * MIB, start=1000 * thread + i)
+            np.testing.assert_array_equal(shared_client.call("echo", x).array, x)
 
-    threads = [threading.Thread(target=run, args=(1000 * i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    assert in_threads(4, run) == [None] * 4
     assert sum(memory.opened) <= 256 * MIB

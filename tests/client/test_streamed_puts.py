@@ -3,7 +3,8 @@
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, StreamServer
+from client.conftest import with_call_streams
+from client.stream_server import Call, StreamServer, in_turn
 from client_parts import remote_arrays_of
 
 import shardcall
@@ -15,35 +16,10 @@ EXHAUSTED, UNAVAILABLE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNA
 INVALID, PRECONDITION = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION
 
 
-@pytest.fixture
-def puts(streams):
-    """The puts that came; they are answered."""
-    came = []
-
-    def store(put: Call) -> None:
-        came.append(put.item)
-        put.store()
-
-    streams.on_put = store
-    return came
-
-
-def answering(streams, *answers):
-    """Gives each put the next answer; returns the puts that came."""
-    left, came = list(answers), []
-
-    def answer(put):
-        came.append(put.item)
-        left.pop(0)(put)
-
-    streams.on_put = answer
-    return came
-
-
-def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(stream_client, puts):
+def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(stream_client, streams):
     h = stream_client.put(X, mesh={"x": 1}, spec=("x",), timeout=20)
     plain = stream_client.put(X)
-    item, other = puts
+    item, other = streams.puts
     assert item.type == array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
     assert item.inline == X.tobytes()
     assert item.mesh == mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)])
@@ -70,43 +46,42 @@ def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(str
     ],
     ids=["scalar", "empty", "strided", "column-major", "big-endian", "bool"],
 )
-def test_the_bytes_are_row_major_and_little_endian(stream_client, puts, x):
+def test_the_bytes_are_row_major_and_little_endian(stream_client, streams, x):
     stream_client.put(x)
-    (item,) = puts
+    (item,) = streams.puts
     assert item.inline == np.ascontiguousarray(x, x.dtype.newbyteorder("<")).tobytes()
     assert tuple(item.type.shape) == x.shape
 
 
 def test_a_put_is_sent_again_with_another_handle_after_a_refusal_of_the_moment_and_a_restart(stream_client, streams):
-    came = answering(
-        streams,
+    streams.on_put = in_turn(
         lambda put: put.fail(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.001),
         lambda put: put.fail(UNAVAILABLE, "MESH_RESTARTED"),
         Call.store,
     )
     h = stream_client.put(X)
-    assert [item.inline for item in came] == [X.tobytes()] * 3
-    assert len({item.handle for item in came}) == 3
-    assert h.handle == came[-1].handle.hex()
+    assert [item.inline for item in streams.puts] == [X.tobytes()] * 3
+    assert len({item.handle for item in streams.puts}) == 3
+    assert h.handle == streams.puts[-1].handle.hex()
 
 
 def test_a_put_is_sent_again_as_it_was_after_a_lost_connection(stream_client, streams):
-    came = answering(streams, lambda put: put.stream.end(UNAVAILABLE), Call.store)
+    streams.on_put = in_turn(lambda put: put.stream.end(UNAVAILABLE), Call.store)
     h = stream_client.put(X)
-    first, second = came
+    first, second = streams.puts
     assert (first.handle, first.request_id) == (second.handle, second.request_id)
     assert h.handle == first.handle.hex()
 
 
 def test_a_second_restart_of_the_mesh_is_raised(stream_client, streams):
-    came = answering(streams, *[lambda put: put.fail(UNAVAILABLE, "MESH_RESTARTED")] * 2)
+    streams.on_put = in_turn(*[lambda put: put.fail(UNAVAILABLE, "MESH_RESTARTED")] * 2)
     with pytest.raises(shardcall.MeshRestartedError):
         stream_client.put(X)
-    assert len(came) == 2
+    assert len(streams.puts) == 2
 
 
 def test_the_error_of_a_put_is_raised(stream_client, streams):
-    answering(streams, lambda put: put.fail(INVALID, "INVALID_MESH", "the mesh is none", at="mesh"))
+    streams.on_put = in_turn(lambda put: put.fail(INVALID, "INVALID_MESH", "the mesh is none", at="mesh"))
     with pytest.raises(shardcall.ShardingError, match="the mesh is none") as caught:
         stream_client.put(X)
     assert caught.value.field == "mesh"
@@ -114,17 +89,14 @@ def test_the_error_of_a_put_is_raised(stream_client, streams):
 
 def test_an_answer_without_the_array_breaks_the_contract(stream_client, streams):
     array_type = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
-    answering(streams, lambda put: put.send(array_type, X.tobytes()))
+    streams.on_put = in_turn(lambda put: put.send(array_type, X.tobytes()))
     with pytest.raises(shardcall.ProtocolError, match="the answer to a put is not one array on the mesh"):
         stream_client.put(X)
 
 
 def connected(memory, **streams):
-    limits = memory.info.limits
-    limits.max_streamed_calls = limits.max_prepared_calls = 1024
-    limits.max_streamed_bytes = 2**24
-    stream_server = StreamServer(**streams)
-    memory.server.call_stream = stream_server.serve
+    memory.server.call_stream = (stream_server := StreamServer(**streams)).serve
+    with_call_streams(memory.info)
     return stream_server, shardcall.connect(memory.server.address, shared_memory=False)
 
 

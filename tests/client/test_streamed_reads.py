@@ -6,7 +6,8 @@ from contextlib import nullcontext
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, StreamServer, wait_for
+from client.conftest import with_call_streams
+from client.stream_server import Call, StreamServer, in_turn, wait_for
 
 import shardcall
 from shardcall._src.rpc.cancellation import Cancellation
@@ -43,16 +44,6 @@ def pending(client, streams):
         call.keep()
 
 
-def answering(*answers):
-    """Returns what gives each read the next answer."""
-    left = list(answers)
-
-    def answer(call):
-        left.pop(0)(call)
-
-    return answer
-
-
 def test_a_pending_array_is_read_without_waiting_for_its_call(pending, streams):
     np.testing.assert_array_equal(pending.get(timeout=20), X)
     (stream,) = streams.streams
@@ -77,7 +68,7 @@ def test_an_array_that_is_there_is_read_by_the_stream_too(client, streams):
 def test_a_read_is_sent_again_after_a_refusal_of_the_moment_and_a_lost_connection(client, streams):
     h = client.submit("negative", X)
     assert h.spec is not None
-    streams.on_read = answering(refuse, lambda read: read.stream.end(UNAVAILABLE), send)
+    streams.on_read = in_turn(refuse, lambda read: read.stream.end(UNAVAILABLE), send)
     np.testing.assert_array_equal(h.get(), X)
     assert len(streams.streams) == 2
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["read"]
@@ -85,8 +76,8 @@ def test_a_read_is_sent_again_after_a_refusal_of_the_moment_and_a_lost_connectio
 
 def test_a_call_and_its_read_are_sent_again_in_order(client, streams):
     calls = []
-    streams.on_call = answering(calls.append, Call.keep)
-    streams.on_read = answering(lambda read: read.stream.end(UNAVAILABLE), send)
+    streams.on_call = in_turn(calls.append, Call.keep)
+    streams.on_read = in_turn(lambda read: read.stream.end(UNAVAILABLE), send)
     np.testing.assert_array_equal(client.submit("negative", X).get(), X)
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["prepare", "call", "read"]
 
@@ -101,8 +92,7 @@ def test_a_call_and_its_read_are_sent_again_in_order(client, streams):
     ],
 )
 def test_a_client_whose_stream_is_refused_reads_by_an_rpc(memory, code, reason):
-    memory.info.limits.max_streamed_calls = memory.info.limits.max_prepared_calls = 1024
-    memory.info.limits.max_streamed_bytes = 2**24
+    with_call_streams(memory.info)
     streams = StreamServer(on_opened=lambda stream: stream.end(code, reason))
     memory.server.call_stream = streams.serve
     with shardcall.connect(memory.server.address, shared_memory=False) as client:

@@ -6,11 +6,11 @@ import socket
 import tempfile
 import threading
 import traceback
-from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
+from client.stream_server import in_threads
 from client_parts import transport_of
 from rows import rows
 
@@ -83,21 +83,15 @@ def exchange(monkeypatch):
         yield make
 
 
-def refusing_all_but(server, abort, good):
+def refusing_all_but(server, abort, good, refused=lambda: None):
     """Has a server refuse calls that do not bring this token."""
-    echo, echo_stream = server.execute, server.execute_stream
 
-    def execute(request, context):
+    def check(context):
         if dict(context.invocation_metadata()).get("authorization") != f"Bearer {good}":
+            refused()
             abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
-        return echo(request, context)
 
-    def execute_stream(requests, context):
-        if dict(context.invocation_metadata()).get("authorization") != f"Bearer {good}":
-            abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
-        yield from echo_stream(requests, context)
-
-    server.execute, server.execute_stream = execute, execute_stream
+    server.before_calls(check)
 
 
 def shown(server):
@@ -168,21 +162,11 @@ def test_a_server_that_was_started_again_is_asked_for_another_session(server, us
 
 
 def test_threads_that_are_refused_together_all_go_on_with_the_next_session(server, user_token, exchange, abort):
-    private = exchange(server.address)
-    threads = 4
-    with shardcall.connect(server.address, retries=False) as client, ThreadPoolExecutor(threads) as pool:
+    private, refused = exchange(server.address), threading.Barrier(4)
+    with shardcall.connect(server.address, retries=False) as client:
         private.session = "another-" + "a" * 20
-        refusing_all_but(server, abort, private.session)
-        execute, refused = server.execute, threading.Barrier(threads)
-
-        def refuse_all_at_once(request, context):
-            if dict(context.invocation_metadata()).get("authorization") != f"Bearer {private.session}":
-                refused.wait(60)
-            return execute(request, context)
-
-        server.execute = refuse_all_at_once
-        results = list(pool.map(lambda value: client.call("echo", value).array.item(), map(float, range(threads))))
-    assert results == [0.0, 1.0, 2.0, 3.0]
+        refusing_all_but(server, abort, private.session, lambda: refused.wait(60))
+        assert in_threads(4, lambda i: client.call("echo", float(i)).array.item()) == [0.0, 1.0, 2.0, 3.0]
 
 
 def test_a_session_that_starts_later_is_discovered(server, user_token, exchange, abort):
@@ -261,10 +245,7 @@ def test_an_unusable_file_is_reported_only_after_the_server_refuses(server, user
 def test_a_refusal_says_what_was_shown_and_never_the_token(server, user_token, exchange, monkeypatch, abort):
     exchange(server.address)
 
-    def refuse(*_):
-        server.info = lambda _, context: abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
-
-    refuse()
+    server.info = lambda _, context: abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
     said = {}
     for source, token in (("explicit", EXPLICIT), ("file", None)):
         with pytest.raises(shardcall.AccessDeniedError) as caught:
