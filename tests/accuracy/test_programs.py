@@ -6,6 +6,8 @@ from accuracy import document, programs
 
 import shardcall as sc
 
+pytestmark = pytest.mark.long
+
 STATED = programs.parsed(document.PATH.read_text())
 
 

@@ -37,13 +37,6 @@ def test_the_demo_answers_the_first_question(server, ask):
     ]
 
 
-def test_a_result_that_differs_ends_the_demo_with_status_1(server, ask, monkeypatch):
-    monkeypatch.setattr(demo.np, "array_equal", lambda *_: False)
-    status, said = ask(server.address)
-    assert status == 1
-    assert "RESULT DIFFERS FROM np.diff" in said
-
-
 def test_the_picture_shows_the_blocks_and_the_times(server, ask, tmp_path):
     file = tmp_path / "demo.svg"
     status, said = ask(server.address, "--picture", file)

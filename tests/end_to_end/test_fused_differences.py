@@ -9,6 +9,8 @@ import pytest
 import shardcall as sc
 from shardcall._src.programs import fused_programs, submitter
 
+pytestmark = pytest.mark.long
+
 _USUAL = ("float64", "int32")
 _ALL = (*_USUAL, "float32", "bool", "complex128", "complex64", "float16", "bfloat16", "int8", "uint8", "uint64")
 _SHAPES = ((13, 9), (64, 64), (5, 1), (0, 4))
@@ -131,7 +133,6 @@ def test_random_chains_are_those_of_single_calls(clients, first):
     assert "program" in {call.ran_as for call in clients[0].trace_calls()}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("first", range(1000, 1500, 10))
 def test_more_random_chains_are_those_of_single_calls(clients, first):
     for seed in range(first, first + 10):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import INVALID, NOT_FOUND, check, open_channel, tensor
-from end_to_end.processes import holds_nothing, wait_for
+from end_to_end.messages import INVALID, NOT_FOUND, check, tensor
+from end_to_end.processes import wait_for
 from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, bring, held_segment
 
 import shardcall as sc
@@ -69,26 +68,6 @@ def test_a_hole_in_an_operand_spoils_its_owners_answer_alone(stub, held: Held, c
     np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
 
 
-def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, held: Held, client: sc.Client):
-    ended = threading.Event()
-
-    def punch() -> None:
-        while not ended.is_set():
-            held.punch(0, 8 * MIB)
-
-    puncher = threading.Thread(target=punch)
-    puncher.start()
-    try:
-        for i in range(20):
-            held.put(0, X)
-            stub.Execute(held.execute(0, 4 * MIB), timeout=30)
-            x = X + i
-            np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
-    finally:
-        ended.set()
-        puncher.join()
-
-
 @pytest.mark.parametrize("result_offset", [0, 64, MIB])
 def test_a_result_that_overlaps_its_operand_is_its_owners_affair(
     stub, held: Held, client: sc.Client, result_offset: int
@@ -118,20 +97,6 @@ def test_a_ticket_gives_its_segment_once_and_a_wrong_one_nothing(segments):
         assert (data, fds) == (b"", [])
 
 
-@pytest.mark.long  # a ticket is good for 5 s
-def test_a_late_ticket_yields_nothing(server_factory):
-    server = server_factory(devices=1)
-    with sc.connect(server.address) as observer, open_channel(server.address) as channel:
-        stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
-        answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)
-        assert answer.ticket_seconds == 5
-        assert observer.usage().segments == 1
-        wait_for(lambda: holds_nothing(observer))
-        connection, data, fds = bring(answer, answer.ticket)
-        connection.close()
-        assert (data, fds) == (b"", [])
-
-
 def test_a_segment_that_is_not_there_is_not_found(stub, held: Held):
     guessed = held.segment_id[:-1] + bytes([held.segment_id[-1] ^ 1])
     refused(stub, held.execute(segment_id=guessed), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "operand 0")
@@ -146,15 +111,6 @@ def test_a_segment_whose_lease_ended_is_not_found(stub, held: Held, client: sc.C
     held.lease.close()
     wait_for(lambda: client.usage().segments == others)
     refused(stub, held.execute(), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "does not exist or was closed")
-
-
-@pytest.mark.parametrize(
-    "offset", [8, 1, 8 * MIB, 6 * MIB + 64, 2**32, 2**63 - 64, 2**63, 2**64 - 64, 2**64 - NBYTES, 2**64 - 1]
-)
-def test_ranges_outside_a_segment_are_refused(stub, held: Held, offset: int):
-    says = "multiple of 64" if offset % 64 else "put it inside"
-    refused(stub, held.execute(offset), INVALID, "MALFORMED_REQUEST", "operand 0", says)
-    refused(stub, held.execute(0, offset), INVALID, "MALFORMED_REQUEST", "result_space", says)
 
 
 @pytest.mark.parametrize("result_bytes", [8 * MIB, 2**63, 2**64 - 1])

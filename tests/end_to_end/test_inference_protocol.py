@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
 from end_to_end.inference_requests import (
-    DTYPES,
     Stub,
     arrays_of,
     connected,
@@ -132,32 +130,6 @@ def test_a_published_program_runs(stub, model):
     np.testing.assert_array_equal(outputs["result1"], [X.sum()])
 
 
-@rows("datatype", sorted(DTYPES))
-def test_every_element_type_is_exact(stub, datatype):
-    values = np.array([0, 1, 1, 0, 1], DTYPES[datatype])
-    outputs = arrays_of(stub.ModelInfer(infer("roll", {"x": values}, {"shift": 1})))
-    np.testing.assert_array_equal(outputs["result0"], np.roll(values, 1), strict=True)
-
-
-CONTENTS = {
-    "bool_contents": ["BOOL"],
-    "int_contents": ["INT8", "INT16", "INT32"],
-    "int64_contents": ["INT64"],
-    "uint_contents": ["UINT8", "UINT16", "UINT32"],
-    "uint64_contents": ["UINT64"],
-    "fp32_contents": ["FP32"],
-    "fp64_contents": ["FP64"],
-}
-
-
-@rows(("field", "datatype"), [(field, name) for field, names in CONTENTS.items() for name in names])
-def test_typed_contents_are_the_same_as_raw_ones(stub, field, datatype):
-    values = np.array([1, 0, 1], DTYPES[datatype])
-    typed = tensor("x", values, contents=pb.InferTensorContents(**{field: values.tolist()}))
-    request = pb.ModelInferRequest(model_name="roll", inputs=[typed], parameters=parameters({"shift": 1}))
-    np.testing.assert_array_equal(arrays_of(stub.ModelInfer(request))["result0"], np.roll(values, 1), strict=True)
-
-
 def test_outputs_are_those_that_the_caller_names(stub, model):
     outputs = [pb.ModelInferRequest.InferRequestedOutputTensor(name=name) for name in ("result1",)]
     response = stub.ModelInfer(infer(model, {"x": X, "scale": np.float32([1])}, outputs=outputs))
@@ -178,33 +150,6 @@ def test_a_stream_answers_in_order_and_survives_a_bad_request(stub, model):
 def register(stub: Stub, name: str, key: str, nbytes: int, offset: int = 0) -> None:
     request = pb.SystemSharedMemoryRegisterRequest(name=name, key=key, offset=offset, byte_size=nbytes)
     stub.SystemSharedMemoryRegister(request, timeout=30)
-
-
-def test_tensors_are_in_shared_memory(stub):
-    large = np.arange(1 << 20, dtype=np.float64)  # more than a message holds
-    with shared_file(large.tobytes()) as source, shared_file(bytes(large.nbytes)) as target:
-        register(stub, "in", f"/{source.name}", large.nbytes)
-        register(stub, "out", target.name, large.nbytes)
-        status = stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()).regions
-        assert {name: region.byte_size for name, region in status.items()} == dict.fromkeys(("in", "out"), large.nbytes)
-        request = pb.ModelInferRequest(
-            model_name="roll",
-            inputs=[tensor("x", large, parameters=placed("in", large.nbytes))],
-            outputs=[
-                pb.ModelInferRequest.InferRequestedOutputTensor(name="result0", parameters=placed("out", large.nbytes))
-            ],
-            parameters=parameters({"shift": 1}),
-        )
-        response = stub.ModelInfer(request, timeout=60)
-        assert list(response.raw_output_contents) == [b""]
-        assert response.outputs[0].parameters["shared_memory_region"].string_param == "out"
-        np.testing.assert_array_equal(np.frombuffer(target.buf, count=large.size), np.roll(large, 1))
-        del response
-        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest(name="in"))
-        assert refusal(stub.ModelInfer, request, INVALID) == "inputs[0]"
-        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
-        assert not stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()).regions
-    assert stub.CudaSharedMemoryUnregister(pb.CudaSharedMemoryUnregisterRequest()) is not None
 
 
 def test_only_files_of_the_user_are_registered(stub, serving):
@@ -327,16 +272,6 @@ def test_inputs_of_a_published_program_are_checked(stub, model):
     assert refusal(stub.ModelInfer, infer(model, {"x": X, "scale": scale}, {"a": 1}), INVALID) == "parameters[a]"
 
 
-@rows("count", [(1 << 17) + 1, 10_000_000])
-def test_constants_beyond_the_limit_are_refused_with_it(client, count):
-    large = np.ones(count)
-    with pytest.raises(
-        sc.ResourceExhaustedError, match=r"and those of a model at most 1 MiB .*client\.put\(x, name=…\)"
-    ) as caught:
-        client.publish(lambda x: x + large, "large", sc.Array((), "float64"))
-    assert (caught.value.reason, caught.value.field) == ("CALL_TOO_LARGE", "function")
-
-
 def test_unknown_models_are_not_found(stub, model):
     for name, version in (("no", ""), ("graph", ""), (model, "9"), ("matmul", "0"), ("guest/model", "")):
         refusal(stub.ModelInfer, infer(name, {}, model_version=version), NOT_FOUND)
@@ -368,20 +303,6 @@ def test_a_token_is_needed_and_decides_whose_models_there_are(serving, client, s
     assert client.unpublish("private")
     assert client.unpublish("shared")
     refusal(stub.ModelInfer, infer("shared", {"x": X}), NOT_FOUND)
-
-
-def test_a_published_program_refers_to_named_arrays(client, stub):
-    weights = client.put(np.full((8, 8), 3, np.float32), name="weights", replace=True)
-    client.publish(lambda x, w: w @ x, "layer", sc.Array((8, 8), "float32"), weights)
-    client.publish(lambda x: weights + x, "shifted", sc.Array((8, 8), "float32"))
-    for name, expected in (("layer", np.full((8, 8), 3, np.float32) @ X), ("shifted", X + 3)):
-        np.testing.assert_allclose(arrays_of(stub.ModelInfer(infer(name, {"x": X})))["result0"], expected)
-    weights[...] = 1
-    np.testing.assert_array_equal(arrays_of(stub.ModelInfer(infer("shifted", {"x": X})))["result0"], X + 1)
-    client.delete(weights)
-    refusal(stub.ModelInfer, infer("shifted", {"x": X}), NOT_FOUND)
-    for name in ("layer", "shifted"):
-        assert client.unpublish(name)
 
 
 def test_loops_and_structures_are_published(client, stub):
@@ -416,50 +337,12 @@ def test_what_cannot_be_published_is_refused(client):
             client.publish(function, name, array)
 
 
-def test_a_principal_has_64_models(serving):
-    with sc.connect(serving.address, token=token_of("runner")) as client:
-        for i in range(64):
-            client.publish(lambda x: x + 1, f"m{i}", sc.Array((4,), "float32"))
-        with pytest.raises(sc.ResourceExhaustedError):
-            client.publish(lambda x: x + 1, "one-more", sc.Array((4,), "float32"))
-        assert len(client.models()) == 64
-        assert all(client.unpublish(f"m{i}") for i in range(64))
-
-
-def test_a_request_has_the_limits_of_messages(stub):
-    x = np.zeros((1 << 18) + 1)
-    outputs = arrays_of(stub.ModelInfer(infer("roll", {"x": x}, {"shift": 1}), timeout=30))
-    assert outputs["result0"].shape == x.shape  # more than a unary call of the contract has
-    small = np.zeros((1, 1 << 10))
-    refusal(stub.ModelInfer, infer("tile", {"x": small}, {"reps": "[1024, 1]"}), EXHAUSTED)
-
-
 def test_deadlines_are_those_of_calls(stub):
     request = infer("matmul", {"x1": np.ones((300, 300)), "x2": np.ones((300, 300))}, {"timeout": 1})
     names = [t.name for t in stub.ModelMetadata(pb.ModelMetadataRequest(name="matmul")).inputs]
     for item, name in zip(request.inputs, names, strict=False):
         item.name = name
     refusal(stub.ModelInfer, request, grpc.StatusCode.DEADLINE_EXCEEDED)
-
-
-def test_an_idle_stream_holds_a_call_slot_and_no_upload_slot():
-    with running_server("--max-concurrent-calls", "2") as running, connected(running.address) as stub:  # 1 of a client
-        ending = threading.Event()
-
-        def requests():
-            yield infer("sum", {"x": X}, {})
-            ending.wait(60)
-
-        stream = stub.ModelStreamInfer(requests(), timeout=60)
-        try:
-            assert not next(stream).error_message
-            with pytest.raises(grpc.RpcError) as waited:
-                stub.ModelInfer(infer("sum", {"x": X}, {}), timeout=2)
-            assert waited.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        finally:
-            ending.set()
-        assert list(stream) == []
-        assert arrays_of(stub.ModelInfer(infer("sum", {"x": X}, {})))["result0"] == X.sum()
 
 
 def test_an_output_that_the_caller_names_is_small_beside_others(client, stub):
@@ -513,18 +396,3 @@ def test_the_longest_id_is_repeated_and_a_longer_one_in_no_response(stub):
     ]
     assert [answer.infer_response.id for answer in answers] == ["", "a", "b"]
     assert [answer.infer_response.model_name for answer in answers] == ["sum", "", "sum"]
-
-
-def test_a_response_of_many_outputs_with_long_names_of_regions_fits(client, stub):
-    client.publish(lambda x: tuple(x + i for i in range(200)), "many", sc.Array((1,), "float32"))
-    name = "\U0001f600" * 256
-    with shared_file(bytes(4)) as file:
-        register(stub, name, file.name, 4)
-        request = infer("many", {"x": X[0, :1]}, id=name)
-        for i in range(200):
-            request.outputs.add(name=f"result{i}", parameters=placed(name, 4))
-        response = stub.ModelInfer(request, timeout=120)
-        assert len(response.outputs) == 200
-        assert response.ByteSize() < (64 << 10) + 200 * (512 + len(name.encode()))
-        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
-    client.unpublish("many")

@@ -11,50 +11,22 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from end_to_end.messages import SMALL_WINDOW, call, header, mesh, open_channel, operand, spec
+from end_to_end.messages import header
 from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
-from end_to_end.segments_by_hand import MIB, held_segment
+from end_to_end.segments_by_hand import MIB
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc, segment_service_pb2_grpc
+from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
 
 PATIENCE_S = 120.0  # less than stalled calls last
 STALLED = 12  # more than the worker has threads for results
-ROWS = 2048
-RESULT_BYTES = 128 * MIB
-
-
-def outer(rows: int, **fields) -> kernel_service_pb2.ExecuteRequest:
-    """A product of two small operands with a large result, sharded by rows."""
-    asked = call("matmul", mesh=mesh(x=8), in_specs=[spec("x", None), spec(None, None)], out_specs=[spec("x", None)])
-    column, row = np.arange(float(rows))[:, None], np.ones((1, rows))
-    return kernel_service_pb2.ExecuteRequest(call=asked, operands=[operand(column), operand(row)], **fields)
 
 
 def answers(client: sc.Client, i: int) -> None:
     """Makes a small call and looks at its result."""
     x = X + i
     np.testing.assert_array_equal(client.diff(x, axis=0, timeout=PATIENCE_S).array, np.diff(x, axis=0))
-
-
-@pytest.mark.parametrize("shared_memory", [True, False])
-def test_callers_who_do_not_read_their_results_block_no_other(server, shared_memory: bool):
-    with sc.connect(server.address, shared_memory=shared_memory) as client, ExitStack() as stack:
-        channel = stack.enter_context(open_channel(server.address, SMALL_WINDOW))
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        for _ in range(STALLED):
-            request = kernel_service_pb2.ExecuteStreamRequest(header=outer(ROWS))
-            stalled = stub.ExecuteStream(iter([request]), timeout=600)
-            stack.callback(stalled.cancel)
-            assert next(stalled).WhichOneof("message") == "header"
-        for i in range(20):
-            answers(client, i)
-        large = np.ones((1024, 1024))
-        np.testing.assert_array_equal(client.diff(large, axis=0, timeout=PATIENCE_S).array, np.zeros((1023, 1024)))
-        assert client.usage().regions >= STALLED
-    with sc.connect(server.address) as client:
-        wait_for(lambda: client.usage().regions == 0)
 
 
 def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
@@ -74,37 +46,6 @@ def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
         for i in range(20):
             answers(client, i)
         assert client.usage().regions >= STALLED
-
-
-def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, channel):
-    """Small calls are answered one after the other while the rest of a large result is gathered."""
-    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-    segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
-    with sc.connect(server.address, shared_memory=False) as client, held_segment(segments, RESULT_BYTES) as held:
-        answers(client, 0)
-        space = kernel_service_pb2.SegmentSpace(segment_id=held.segment_id, size_bytes=RESULT_BYTES)
-        request = kernel_service_pb2.ExecuteStreamRequest(header=outer(4096, result_space=space))
-
-        def answered_meanwhile() -> int:
-            """Returns the number of small calls between the beginning and the end of a large result."""
-            stream = stub.ExecuteStream(iter([request]), timeout=PATIENCE_S)
-            assert next(stream).header.results[0].HasField("segment")
-            ended = threading.Event()
-            reader = threading.Thread(target=lambda: [*stream, ended.set()])
-            reader.start()
-            count = 0
-            while True:
-                answers(client, count)
-                if ended.is_set():
-                    break
-                count += 1
-            reader.join()
-            return count
-
-        # One call may complete between the end and its notification.
-        wait_for(lambda: sorted(answered_meanwhile() for _ in range(5))[2] > 1)
-        result = np.frombuffer(held.memory, np.float64).reshape(4096, 4096)
-        np.testing.assert_array_equal(result[:, 0], np.arange(4096.0))
 
 
 @pytest.fixture(scope="module")

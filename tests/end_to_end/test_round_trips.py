@@ -15,7 +15,6 @@ import pytest
 from end_to_end.processes import holds_nothing, wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairs import pairs_of
 from servers import running_server
 
 import shardcall as sc
@@ -230,20 +229,6 @@ def round_trip(client, streaming, short_chunks) -> Iterator[Callable[[Case], Non
 @given(case=cases())
 def test_an_array_comes_back_bit_for_bit(round_trip, case):
     round_trip(case)
-
-
-@pytest.mark.long
-@settings(max_examples=20_000, deadline=None)
-@given(case=cases())
-def test_a_great_many_arrays_come_back_bit_for_bit(round_trip, case):
-    round_trip(case)
-
-
-@pytest.mark.parametrize(("layout", "path"), pairs_of([*LAYOUTS], ["shared", "streamed"]))
-def test_large_arrays_of_every_layout_come_back_too(round_trip, layout, path):
-    for dtype in (np.dtype(np.float64), np.dtype(np.uint8)):
-        shape = () if layout == "scalar" else (5 * MIB // dtype.itemsize // 23, 23)
-        round_trip(Case(dtype, shape, layout, path, sc.Mesh(a=4, b=2), None, seed=1))
 
 
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES[9:14] + ELEMENT_TYPES[16:], ids=str)

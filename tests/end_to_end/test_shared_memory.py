@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
+from end_to_end.processes import left_empty, wait_for
 from servers import ServerProcess, running_server
 
 import shardcall as sc
@@ -81,19 +76,6 @@ def test_arrays_stay_valid_after_the_client_is_closed(tight: ServerProcess):
         result[...] = empty[...] = 5
 
 
-def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
-    server = server_factory(devices=1)
-    with sc.connect(server.address) as client:
-        result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
-        assert shared(result)
-        assert shared(empty)
-        server.process.kill()
-        server.process.wait(10)
-        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
-        result[...] = empty[:-1] = 5
-        assert (empty[:-1] == result).all()
-
-
 def test_with_a_full_segment_results_come_as_streams(local: sc.Client):
     held = [local.diff(LARGE + i, axis=0, prepend=0.0).array for i in range(8)]
     in_segments = [shared(array) for array in held]
@@ -104,22 +86,6 @@ def test_with_a_full_segment_results_come_as_streams(local: sc.Client):
         np.testing.assert_array_equal(array, np.diff(LARGE + i, axis=0, prepend=0.0))
     del held, array
     assert shared(local.diff(LARGE, axis=0, prepend=0.0).array)
-
-
-def test_an_array_of_empty_is_an_operand_without_a_copy(server_factory):
-    server = server_factory("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
-    with sc.connect(server.address) as client:
-        x = client.empty((20, 128, 1024))  # 20 MiB: there is no space for a copy or for the result
-        x[...] = np.arange(x.size, dtype=np.float64).reshape(x.shape) ** 2
-        assert shared(x)
-        result = client.diff(x, axis=2, prepend=0.0).array
-        np.testing.assert_array_equal(result, np.diff(x, axis=2, prepend=0.0))
-        assert not shared(result)
-        high_water = client.usage().bytes_high_water
-        assert SEGMENT_BYTES + x.nbytes <= high_water < SEGMENT_BYTES + x.nbytes * 3 // 2
-    with sc.connect(server.address, shared_memory=False) as client:
-        client.diff(x, axis=2, prepend=0.0)
-        assert client.usage().bytes_high_water >= 2 * x.nbytes
 
 
 def test_an_operand_changed_after_the_answer_changes_no_result(local: sc.Client):
@@ -162,147 +128,3 @@ def test_shared_memory_can_be_turned_off_by_the_client(tight: ServerProcess):
         assert not shared(result)
         assert not shared(client.empty(LARGE.shape))
         assert client.usage().segments == 0
-
-
-def streams_silently(client: sc.Client, capfd: pytest.CaptureFixture[str]) -> None:
-    capfd.readouterr()
-    x = client.empty(LARGE.shape)
-    x[...] = LARGE
-    assert not shared(x)
-    for _ in range(2):
-        result = client.diff(x, axis=0, prepend=0.0).array
-        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0, prepend=0.0))
-        assert not shared(result)
-
-
-def test_shared_memory_can_be_turned_off_by_the_server(server_factory, capfd: pytest.CaptureFixture[str]):
-    server = server_factory("--no-segments", "--log-level", "warning", devices=1)
-    with sc.connect(server.address) as client:
-        streams_silently(client, capfd)
-        assert client.usage().bytes_high_water < 3 * LARGE.nbytes
-    assert capfd.readouterr() == ("", "")
-
-
-def test_where_the_socket_cannot_be_reached_arrays_are_streamed(
-    server_factory, monkeypatch: pytest.MonkeyPatch, tmp_path_factory, capfd: pytest.CaptureFixture[str]
-):
-    """As in another container, where the path leads elsewhere."""
-    theirs = tmp_path_factory.mktemp("theirs")  # its path is short enough for a socket's, unlike that of `tmp_path`
-    monkeypatch.setenv("TMPDIR", str(theirs))
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    server = server_factory("--log-level", "warning", devices=1)
-    assert list(theirs.glob("shardcall-*/segments"))
-    theirs.rename(theirs.with_name("gone"))
-    with sc.connect(server.address) as client:
-        streams_silently(client, capfd)
-    assert capfd.readouterr() == ("", "")
-
-
-_ANOTHER_USER = """
-import os, sys
-import numpy as np
-import shardcall as sc
-import shardcall_core.wire.shared_memory
-for name in sc.__all__:
-    getattr(sc, name)
-np.testing.assert_array_equal(1, 1)  # loads all that this user may read
-os.setgroups([])
-os.setresgid(65534, 65534, 65534)
-os.setresuid(65534, 65534, 65534)
-with sc.connect(sys.argv[1], token=sys.argv[2]) as client:
-    x = client.empty((1024, 1024))
-    x[...] = np.arange(x.size).reshape(x.shape)
-    np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
-    assert "shardcall-segment" not in open("/proc/self/maps").read()
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
-def test_of_another_user_arrays_are_streamed(tight):
-    command = [sys.executable, "-c", _ANOTHER_USER, tight.address, token_of("guest")]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
-
-
-_FORKED = """
-import os
-import sys
-import numpy as np
-import shardcall as sc
-with sc.connect(sys.argv[1]) as client:
-    x = np.ones((512, 1024))
-    first = client.add(x, x).array
-    go = os.pipe()
-    child = os.fork()
-    if not child:
-        os.read(go[0], 1)
-        if not (grandchild := os.fork()):
-            os._exit(0)
-        os.waitpid(grandchild, 0)
-        os._exit(0 if (first == 2.0).all() else 1)
-    del first
-    for value in range(5):
-        client.add(x, value)
-    os.write(go[1], b"1")
-    _, status = os.waitpid(child, 0)
-    sys.exit(os.waitstatus_to_exitcode(status))
-"""
-
-
-def test_a_child_process_keeps_the_results_that_its_parent_lets_go_of(tight):
-    command = [sys.executable, "-c", _FORKED, tight.address]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
-    assert ended.returncode == 0, ended.stderr
-
-
-_INTERRUPTED = """
-import sys
-import time
-import numpy as np
-import shardcall as sc
-with sc.connect(sys.argv[1], shared_memory=sys.argv[2] == "True") as client:
-    x = client.empty((512, 1024))
-    x[...] = np.arange(x.size).reshape(x.shape) ** 2
-    expected = np.diff(x, axis=0)
-    np.testing.assert_array_equal(client.diff(x, axis=0).array, expected)
-    print("first", flush=True)
-    sys.stdin.readline()
-    try:
-        client.diff(x, axis=0)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-    sys.stdin.readline()
-    np.testing.assert_array_equal(client.diff(x, axis=0).array, expected)
-    print("second", flush=True)
-"""
-
-
-@pytest.mark.parametrize("shared_memory", [True, False])
-def test_ctrl_c_gives_everything_back_and_the_client_goes_on(tight, shared_memory: bool):
-    (worker,) = tight.worker_pids()
-    command = [sys.executable, "-c", _INTERRUPTED, tight.address, str(shared_memory)]
-    with (
-        sc.connect(tight.address) as observer,
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0) as process,
-    ):
-        assert process.stdin is not None
-        assert process.stdout is not None
-        observer.diff(X, axis=0)
-        try:
-            assert process.stdout.readline() == "first\n"
-            os.kill(worker, signal.SIGSTOP)
-            process.stdin.write("\n")
-            wait_for(lambda: is_busy(observer))
-            time.sleep(0.5)  # gRPC forgets, and does not end, a call that is interrupted while it is being started
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "interrupted\n"
-            wait_for(lambda: not is_busy(observer))
-            os.kill(worker, signal.SIGCONT)
-            wait_for(lambda: holds_nothing(observer))
-            process.stdin.write("\n")
-            assert process.stdout.readline() == "second\n"
-            assert process.wait(30) == 0
-            wait_for(lambda: holds_nothing(observer))
-        finally:
-            os.kill(worker, signal.SIGCONT)
-            process.kill()

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,14 +13,12 @@ from rows import rows
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall import P, aio
+from shardcall import aio
 from shardcall_core.wire import token_file
 
 X = np.arange(32.0).reshape(8, 4)
-PLACED = {"mesh": sc.Mesh(x=8), "spec": P("x", None)}
 US = token_file.user_name()
 SHARED = f"{US}/u"
-_WRITER = Path(__file__).parent / "named_writer.py"
 
 
 @pytest.fixture(scope="module")
@@ -62,45 +53,6 @@ def same(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(actual, expected, strict=True)
 
 
-def test_a_guest_uses_the_array_in_every_call(ours, guest):
-    h = ours.put(X, **PLACED, name="u")
-    with pytest.raises(sc.ArrayLostError):
-        guest.open(SHARED)
-    ours.share("u", with_="guest")
-    g = guest.open(SHARED)
-    assert (g.name, g.type, g.mesh, g.spec) == (SHARED, h.type, h.mesh, h.spec)
-    assert g.handle != h.handle
-    same(g.get(), X)
-    same(guest.get(g.handle), X)
-    assert guest.describe(g).name == guest.describe(g.handle).name == SHARED
-    same(guest.diff(g, axis=0).array, np.diff(X, axis=0))
-    same(guest.submit("diff", g, axis=0).get(), np.diff(X, axis=0))
-    same(((g + 1) * g).get(), (X + 1) * X)
-    same(g[2:4].get(), X[2:4])
-    same(g.copy().get(), X)
-    same(np.concatenate([g, g]).get(), np.concatenate([X, X]))
-    same(guest.jit(lambda x: x * 2 + 1)(g).get(), X * 2 + 1)
-    large = np.ones((1 << 16, 4))
-    same(guest.matmul(large, g[:4]).array, large @ X[:4])  # chunks beside it
-    assert guest.plan("diff", g, axis=0).mesh == h.mesh
-    same(guest.compile("diff", g, axis=0)().array, np.diff(X, axis=0))
-    same(guest.reshard(g, spec=P(None, None), keep=True).array.get(), X)
-
-
-def test_a_guest_sees_what_the_owner_writes(ours, guest):
-    h = ours.put(X, **PLACED, name="u")
-    ours.share("u", with_="guest")
-    g = guest.open(SHARED)
-    part = g[2:4]
-    h[2:4] = 7
-    expected = X.copy()
-    expected[2:4] = 7
-    same(g.get(), expected)
-    same(part.get(), expected[2:4])
-    h += 1
-    assert float(g.sum()) == (expected + 1).sum()
-
-
 def test_a_guest_that_may_not_write_is_refused(ours, guest):
     h = ours.put(X, name="u")
     ours.share("u", with_="guest")
@@ -120,33 +72,6 @@ def test_a_guest_that_may_not_write_is_refused(ours, guest):
     same(h.get(), X)
     same(g.get(), X)
     same((g + 1).get(), X + 1)
-
-
-def test_a_guest_that_may_write_writes_for_all(ours, guest, other):
-    h = ours.put(X, **PLACED, name="u")
-    ours.share("u", with_="guest", write=True)
-    ours.share("u", with_="owner")
-    g, o = guest.open(SHARED), other.open(SHARED)
-    before, computed = g.copy(), g * 2
-    expected = X.copy()
-    g[1:3] = 7
-    expected[1:3] = 7
-    for array in (h, g, o, ours.open("u"), guest.open(SHARED)):
-        same(array.get(), expected)
-    same(before.get(), X)
-    same(computed.get(), X * 2)
-    h += 1
-    g *= 2
-    np.add(g, 1, out=g)
-    expected = (expected + 1) * 2 + 1
-    same(o.get(), expected)
-    same(h.get(), expected)
-    assert (h.name, h.spec, g.spec) == ("u", P("x", None), P("x", None))
-    (entry,) = (entry for entry in ours.list().entries if entry.name)
-    assert (entry.name, entry.owner) == ("u", US)
-    ours.share("u", with_="guest")
-    with pytest.raises(sc.AccessDeniedError):
-        g += 1
 
 
 def test_what_a_guest_wrote_stays_without_the_guest(naming, ours):
@@ -261,75 +186,6 @@ def test_a_name_that_stands_for_nothing_cannot_be_shared(ours):
     ours.put(X, name="u")
     with pytest.raises(sc.InvalidParameterError, match="which the array belongs to"):
         ours.share("u", with_=US)
-
-
-def test_an_owner_shares_and_deletes_while_a_guest_reads_and_writes(naming, ours):
-    """Every use succeeds with a value that somebody wrote, or is refused for a reason that is documented."""
-    h = ours.put(np.zeros((8, 4)), name="u")
-    ending, failures = threading.Event(), []
-
-    def use() -> None:
-        with sc.connect(naming.address, token=token_of("guest")) as guest:
-            while not ending.is_set():
-                try:
-                    g = guest.open(SHARED)
-                    values = g.get()
-                    assert (values == values[0, 0]).all(), values
-                    g += 1
-                except (sc.ArrayLostError, sc.AccessDeniedError):
-                    pass
-                except sc.InvalidRequestError as error:
-                    if error.reason != "NAME_TAKEN":
-                        failures.append(error)
-                except BaseException as error:  # noqa: BLE001  # the test reports it
-                    failures.append(error)
-
-    threads = [threading.Thread(target=use) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for i in range(30):
-        ours.share("u", with_="guest", write=i % 3 != 0)
-        with suppress(sc.InvalidRequestError, sc.ArrayLostError):
-            h += 1
-        ours.unshare("u", with_="guest" if i % 2 else None)
-        if i % 10 == 9:
-            h.delete()
-            h = ours.put(np.zeros((8, 4)), name="u")
-    ending.set()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    values = h.get()
-    assert (values == values[0, 0]).all()
-    h.delete()
-    wait_for(lambda: (ours.usage().arrays, ours.usage().leases) == (0, 0))
-
-
-def test_a_guest_that_is_killed_while_it_writes_leaves_one_of_the_values(naming, ours):
-    """Two processes of two principals write; one is killed, the other goes on, and nothing of the one stays."""
-    h = ours.put(np.zeros((64, 4)), name="u", mesh=sc.Mesh(x=8))
-    ours.share("u", with_="guest", write=True)
-    workers = naming.worker_pids()
-    for _ in range(3):
-        environment = {**os.environ, "SHARDCALL_TOKEN": token_of("guest")}
-        command = [sys.executable, str(_WRITER), naming.address, SHARED]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as writer:
-            assert writer.stdout is not None
-            assert writer.stdout.readline() == "writing\n"
-            for _ in range(5):
-                with suppress(sc.InvalidRequestError, sc.ArrayLostError):  # the other was faster
-                    h[...] = -1
-            writer.send_signal(signal.SIGKILL)
-        values = h.get()
-        assert (values == values[0, 0]).all()
-        assert values[0, 0] == -1 or values[0, 0] in range(1, 1 << 20)
-        h += 1
-        same(h.get(), values + 1)
-    wait_for(lambda: (ours.usage().arrays, ours.usage().leases) == (1, 0))
-    same(ours.open("u").get(), values + 1)
-    h.delete()
-    assert ours.usage().arrays == 0
-    assert naming.worker_pids() == workers
 
 
 def test_an_asynchronous_client_shares_names_and_lists_the_same_table(naming, ours):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,9 +15,7 @@ import pytest
 from client_parts import transport_of
 from end_to_end.messages import call, open_channel, tensor, token_of
 from end_to_end.processes import wait_for
-from end_to_end.raw_stream import TYPES, Stream, cancel, delete, item, opened, prepare, read
-from end_to_end.test_call_stream import stopped
-from end_to_end.test_round_trips import ELEMENT_TYPES, random_values
+from end_to_end.raw_stream import TYPES, Stream, delete, item, opened, prepare, read
 
 import shardcall as sc
 from shardcall import aio
@@ -136,70 +132,6 @@ def test_what_is_no_timeout_is_refused(stream, kept, timeout):
     np.testing.assert_array_equal(stream.result(2), X)
 
 
-def test_a_read_ends_at_its_deadline_and_when_it_is_cancelled(server_factory):
-    server = server_factory(devices=1)
-    with opened(server) as stream, sc.connect(server.address) as client, client.put(X) as array:
-        handle, pending = bytes.fromhex(array.handle), os.urandom(16)
-        stream.send(kept_slot(), item(1, X))
-        stream.response(1)
-        with stopped(server):
-            stream.send(item(2, X, result_handles=[pending]), read(3, pending), read(4, handle), cancel(3, 4))
-            stream.send(read(5, pending, timeout_seconds=0.3), read(6, handle, timeout_seconds=0.2))
-            for number in (3, 4):
-                assert stream.refusal(number).startswith("CANCELLED")
-            for number, limit in ((6, 0.2), (5, 0.3)):
-                assert stream.refusal(number).startswith(f"DEADLINE_EXCEEDED: the call's {limit} s passed")
-            stream.send(read(7, pending))
-        np.testing.assert_array_equal(stream.result(7), -X)
-        stream.send(delete(pending))
-
-
-def test_reads_count_against_the_window(server_factory):
-    server = server_factory("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), devices=1)
-    with opened(server) as stream, sc.connect(server.address) as client, client.put(np.ones(100_000)) as array:
-        handle = bytes.fromhex(array.handle)
-        stream.send(read(0, handle))
-        stream.response(0)
-        with stopped(server):
-            stream.send(*(read(number, handle) for number in range(1, 6)))
-            assert stream.refusal(5).startswith("QUOTA_EXCEEDED: 5 calls of this stream would be unanswered")
-        for number in range(1, 5):  # two of which may not be in memory at once
-            assert stream.result(number).sum() == 100_000
-        wait_for(lambda: not client.usage().regions)
-
-
-def test_a_restart_of_the_mesh_loses_the_arrays_of_reads(server_factory):
-    server = server_factory(devices=1)
-    with opened(server) as stream, sc.connect(server.address) as client:
-        array = client.put(X)
-        (worker,) = server.worker_pids()
-        with stopped(server):
-            stream.send(read(1, bytes.fromhex(array.handle)))
-            stream.send(item(2, X, slot=9))
-            stream.refusal(2)
-            os.kill(worker, signal.SIGKILL)
-        assert stream.refusal(1).partition(":")[0] in ("MESH_RESTARTED", "ARRAY_LOST")
-        stream.send(read(3, bytes.fromhex(array.handle)))
-        assert stream.refusal(3).startswith("ARRAY_LOST: ")
-        with pytest.raises(sc.ArrayLostError, match="which the mesh no longer has"):
-            array.get()
-        assert "no longer has" in repr(array)
-
-
-@pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=str)
-def test_arrays_of_every_element_type_are_read(only_streamed, dtype):
-    for shape in ((), (1,), (0,), (3, 0), (7, 5), (4, 3, 9), (3, 5000)):
-        x = random_values(shape, dtype, seed=len(shape))
-        placed: dict[str, Any] = {"mesh": {"x": 3}, "spec": ("x",)} if shape else {}
-        there = only_streamed.put(x, **placed)
-        copied = only_streamed.submit("copy", there)
-        for array in (there, copied, only_streamed.submit("copy", copied)):
-            back = array.get()
-            assert (back.shape, back.dtype, back.tobytes()) == (x.shape, x.dtype, x.tobytes())
-            assert back.flags.writeable
-            assert back.flags.owndata
-
-
 def test_a_chain_and_its_read_are_one_round_trip(only_streamed, monkeypatch):
     h = only_streamed.put(X)
     np.testing.assert_array_equal((h + 1).get(), X + 1)
@@ -240,26 +172,6 @@ def test_the_error_of_a_read_is_that_of_the_call_with_its_line(only_streamed):
         only_streamed.synchronize()
 
 
-def test_a_read_ends_at_its_timeout_and_when_it_is_interrupted(server_factory):
-    server = server_factory(devices=1)
-    with sc.connect(server.address) as client:
-        h = client.put(X)
-        np.testing.assert_array_equal((h + 1).get(), X + 1)
-        with stopped(server):
-            for array in (h, h + 1):
-                with pytest.raises(sc.DeadlineExceededError):
-                    array.get(timeout=0.2)
-            g = h + 2
-            main = threading.get_ident()
-            timer = threading.Timer(0.5, signal.pthread_kill, (main, signal.SIGINT))
-            timer.start()
-            with pytest.raises(KeyboardInterrupt):
-                g.get()
-            timer.join()
-        np.testing.assert_array_equal(g.get(), X + 2)
-        np.testing.assert_array_equal(h.get(), X)
-
-
 def test_an_asynchronous_client_reads_by_its_stream(server):
     async def use() -> None:
         async with aio.connect(server.address) as client:
@@ -275,16 +187,6 @@ def test_an_asynchronous_client_reads_by_its_stream(server):
                 await read_often()
 
     asyncio.run(use())
-
-
-def test_a_client_whose_stream_is_refused_reads_by_other_methods(server_factory):
-    server = server_factory("--max-call-streams", "1", devices=1)
-    with opened(server) as other, sc.connect(server.address) as client:
-        other.send(prepare(), item(1, X))
-        other.result(1)
-        h = client.put(X)
-        np.testing.assert_array_equal(h.get(), X)
-        np.testing.assert_array_equal((h + 1).get(), X + 1)
 
 
 def test_threads_read_their_chains_at_once(only_streamed):

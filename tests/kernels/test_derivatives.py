@@ -172,17 +172,6 @@ def test_padding_is_no_part_of_the_gradient_of_a_broadcast_operand(run, name):
     np.testing.assert_allclose(gradients[1], by_row, rtol=1e-12)
 
 
-def test_equal_elements_share_a_gradient(run):
-    x = np.array([[3.0, 1, 3], [0, 3, 2]])
-    write = GraphWriter()
-    total = write("max", write.x(0))
-    for result in (write("min", write.x(0), axis=1), write("maximum", write.x(0), write.x(1))):
-        total = write("add", total, write("sum", result))
-    (slope,) = gradient(run, write, total, x, np.full(3, 3.0))
-    expected = np.where(x == 3, 1 / 3 + 1 / 2, 0) + np.array([[0, 1, 0], [1, 0, 0]])
-    np.testing.assert_allclose(slope, expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize("transform", ["jvp", "vjp"])
 def test_tangents_may_be_sharded_otherwise(run, transform):
     write = GraphWriter()

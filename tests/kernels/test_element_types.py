@@ -13,7 +13,6 @@ from shardcall_core.functions.checks import common_type
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.element_types import (
     as_bits,
-    convert,
     from_bits,
     held_type,
     narrow,
@@ -55,12 +54,6 @@ def test_both_subtractions_are_rounded(small, values, same):
         return narrow(twice, small)
 
     same(np.asarray(difference(a, b, c)), expected)
-
-
-@pytest.mark.parametrize(("source", "small"), [*itertools.product(["uint8", "int8", "bool"], FLOAT8)], ids=str)
-def test_integers_convert_to_float8_as_numpy_does(source, small, same):
-    values = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
-    same(np.asarray(jax.jit(lambda a: convert(a, small))(values)), values.astype(small))
 
 
 @pytest.mark.parametrize(

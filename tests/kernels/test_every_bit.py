@@ -14,6 +14,8 @@ from shardcall_core.layouts.layout import padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding
 from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Transpose
 
+pytestmark = pytest.mark.long
+
 TYPES = ("float16", "bfloat16", "int16", "uint16", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 SPECS = (None, None), ("x", None), (None, "x")
 MOVES = [
@@ -80,7 +82,6 @@ def test_every_value_is_moved_bit_for_bit(run, element_types, name, devices):
         assert_same_bits(result, expected)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("shape", [EVEN, UNEVEN])
 @pytest.mark.parametrize("devices", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("name", TYPES)

@@ -3,7 +3,6 @@
 import itertools
 
 import jax
-import ml_dtypes
 import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec
@@ -36,7 +35,6 @@ SHORT = [
     ("edge", (8, 57, 1, 2)),
     ("edge", (8, 9, 3, 5)),
 ]
-COMPLETE = [*itertools.product(MODES, itertools.product((1, 2, 3, 8), (1, 7, 8, 17, 24), (0, 4), (2, 5)))]
 
 
 def along_rows(devices, rows):
@@ -80,23 +78,6 @@ def test_blocks_are_extended_as_np_pad_extends_the_array(same, boundary, case):
     check(same, *case, boundary)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("boundary", "case"), COMPLETE)
-def test_the_complete_table_is_extended_as_np_pad_extends_it(same, boundary, case):
-    check(same, *case, boundary)
-
-
-@pytest.mark.parametrize(
-    "dtype_",
-    [
-        *("bool", "complex64", ml_dtypes.float8_e4m3fn),
-        *(pytest.param(dtype, marks=pytest.mark.long) for dtype in ("int8", ml_dtypes.bfloat16)),
-    ],
-)
-def test_element_types_come_through(same, dtype_):
-    check(same, 8, 61, 2, 3, "edge", np.dtype(dtype_))
-
-
 def test_any_window_is_served(same):
     along = along_rows(8, 61)
     x = np.arange(122.0).reshape(61, 2)
@@ -110,16 +91,6 @@ def test_outside_of_none_is_of_no_account():
     along = along_rows(8, 64)
     assert rows_before(along, 3, "none").is_direct
     assert rows_after(along_rows(8, 61), 3, "none").is_direct
-
-
-@pytest.mark.parametrize(("boundary", "count"), [*itertools.product(["zero", "periodic", "none"], [1, 8])])
-def test_one_neighbour_costs_one_permute_of_what_is_needed(boundary, count):
-    along = along_rows(8, 64)
-    for exchange in (rows_before(along, count, boundary), rows_after(along, count, boundary)):
-        _, text = on_blocks(exchange, np.zeros((64, 3), np.float32), along)
-        assert text.count(" collective-permute(") == 1
-        assert f"f32[{count},3]{{1,0}} collective-permute(" in text
-        assert "all-gather" not in text
 
 
 @pytest.mark.parametrize(

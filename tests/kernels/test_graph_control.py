@@ -103,26 +103,6 @@ def test_branches(run, how):
         assert np.array_equal(result, expected)
 
 
-def test_only_the_branch_that_runs_refuses_values(run):
-    write = GraphWriter()
-    power = write.graph(write("power", write.x(0), write.x(1)))
-    write = GraphWriter()
-    graph = node_graph(
-        "cond",
-        0,
-        1,
-        2,
-        then=power,
-        otherwise=write.graph(write("negative", write.x(0))),
-        then_inputs=(0, 1),
-        otherwise_inputs=(0,),
-    )
-    two, bad = np.array([2, 3]), np.array([1, -1])
-    assert run(GRAPH, np.False_, two, bad, graph=graph).tolist() == [-2, -3]
-    with pytest.raises(CallError, match="node 0, cond: node 0, power: y holds a negative integer"):
-        run(GRAPH, np.True_, two, bad, graph=graph)
-
-
 def test_what_is_refused(refused):
     x, one, flag = ArrayType((4,), np.dtype("f4")), ArrayType((), np.dtype("f4")), ArrayType((), np.dtype("?"))
     large = ArrayType((1 << 26,), np.dtype("f4"))

@@ -9,29 +9,18 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
-import pytest
 from kernels.test_function_table import CASES
 
-from shardcall_core.call_error import CallError
 from shardcall_core.element_types import NAMED
-from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import ArrayType, padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding
 from shardcall_server.kernels.core.element_types import held_type
-from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
 from shardcall_server.kernels.library import kernels
 
 KERNELS = {kernel.name: kernel for kernel in kernels()}
-DECLARED = re.compile(r"gather|exchange parts|all-to-all|every device gets")
 MIN_BYTES = 1 << 10
 COLLECTIVE = re.compile(r" = (.*?) (all-gather|all-reduce|all-to-all)(?:-start)?\(.*?op_name=\"([^\"]*)\"")
 ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
-LAYOUTS = [
-    ({"x": 8}, ("x",)),
-    ({"x": 8}, (None, "x")),
-    ({"a": 2, "b": 4}, ("a", "b")),
-    ({"a": 2, "b": 4}, (("b", "a"),)),
-]
 INDEXED = ("getitem", "setitem", "take", "take_along_axis", "put_along_axis")
 CALLS = {  # of functions whose calls of the other tests cannot be enlarged
     "reshape": [((61, 40), {"shape": (61 * 40,)})],
@@ -62,19 +51,6 @@ def calls(name: str) -> Iterator[tuple[list[ArrayType | None], dict[str, object]
             if name in INDEXED:
                 types[-1] = ArrayType(shapes[-1], NAMED["int64"])
             yield types, parameters
-
-
-def resolved(run, name, mesh, spec):
-    """The first call that is not refused."""
-    for types, parameters in calls(name):
-        specs = [None if t is None else [*spec, *[None] * t.ndim][: t.ndim] for t in types]
-        if name in INDEXED:
-            specs[-1] = None
-        try:
-            return run.resolve(KERNELS[name], *types, mesh=mesh, in_specs=specs, **parameters)
-        except CallError:
-            continue
-    return None
 
 
 def size_of(text: str) -> int:
@@ -135,38 +111,6 @@ def compiled_text(calls) -> str:
 
     lowered = jax.jit(together, out_shardings=results).lower(arguments)
     return lowered.compile(compiler_options={"xla_backend_optimization_level": 0}).as_text()
-
-
-def check(run, names, mesh, spec):
-    able = {name: call for name in names if (call := resolved(run, name, mesh, spec)) is not None}
-    gathered = dict(gathers(compiled_text(able), able)) if able else {}
-    hidden = {
-        name: (able[name].strategy.name, what)
-        for name, what in gathered.items()
-        if not DECLARED.search(able[name].strategy.documentation)
-    }
-    assert not hidden
-    return able
-
-
-NAMES = sorted(FUNCTIONS)
-PARTS = [NAMES[i::6] for i in range(6)]
-ELEMENTWISE = ("sin", "add", "where", "clip")
-"""Of the elementwise functions, which have one strategy, those of the short form."""
-SHORT = [name for name in NAMES if name in ELEMENTWISE or not isinstance(KERNELS[name], ElementwiseKernel)]
-
-
-@pytest.mark.parametrize("part", range(4))
-def test_no_operand_is_gathered_unless_the_strategy_says_so(run, part):
-    able = check(run, SHORT[part::4], *LAYOUTS[0])
-    assert set(able) == set(SHORT[part::4])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-@pytest.mark.parametrize("part", range(len(PARTS)))
-def test_no_operand_is_gathered_in_any_layout(run, part, mesh, spec):
-    check(run, PARTS[part], mesh, spec)
 
 
 def test_a_gather_is_noticed(run):

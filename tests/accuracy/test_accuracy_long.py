@@ -1,0 +1,64 @@
+"""The tests of `test_accuracy.py` that take long."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from accuracy import arrays, document, elementwise, evaluation
+from accuracy.elementwise import FLOATS, INTEGERS
+from accuracy.test_accuracy import REAL, STATED, TARGETS
+from accuracy.together import run_together
+
+from shardcall_core.element_types import NAMED
+from shardcall_server.authoring.runner import use_virtual_devices
+from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
+
+pytestmark = pytest.mark.long
+
+use_virtual_devices()
+
+
+SIZES = (4097,)
+
+
+QUICK = (*REAL, "bfloat16", "int8")
+
+
+HALVES = {"bfloat16": 0, "int8": 1}
+"""Of narrow types, which are computed in wider ones, and of integers the short form has every second row."""
+
+
+COLUMNS = [
+    pytest.param(c, half, marks=() if c in QUICK and HALVES.get(c, half) == half else pytest.mark.long)
+    for c in (*FLOATS, *INTEGERS)
+    for half in (0, 1)
+]
+
+
+OF_INTEGERS = ("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "gcd", "lcm")
+
+
+def check(cases):
+    with np.errstate(all="ignore"):
+        cases, wrong = list(cases), {}
+    for case, results in zip(cases, run_together(cases), strict=True):
+        result_accuracy = evaluation.judged(case, results)
+        stated = STATED[case.row, "integers" if case.column in INTEGERS else case.column]
+        limit = TARGETS.get(case.row, math.inf) if case.column in REAL else math.inf
+        if result_accuracy.worst > limit or not document.holds(stated, result_accuracy, case.row):
+            wrong[case.row, case.column] = result_accuracy, stated
+    assert not wrong
+
+
+@pytest.mark.parametrize(("column", "half"), COLUMNS)
+def test_elementwise_functions(column, half):
+    names = [name for i, name in enumerate(UFUNCS) if half == (1 if name in OF_INTEGERS else i % 2)]
+    check(case for name in names for case in elementwise.cases(name, NAMED[column], SIZES))
+
+
+@pytest.mark.parametrize(("column", "half"), COLUMNS)
+def test_other_kernels(column, half):
+    check(itertools.islice(arrays.cases(NAMED[column], SIZES), half, None, 2))

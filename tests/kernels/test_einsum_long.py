@@ -1,0 +1,89 @@
+"""The tests of `test_einsum.py` that take long."""
+
+import numpy as np
+import pytest
+from kernels.test_einsum import EINSUM, MESH, TABLE, arrays, expected, of_every_type
+
+from shardcall_core.call_error import CallError, Reason
+
+pytestmark = pytest.mark.long
+
+
+def layouts_of_one_axis(shapes, names):
+    """Specs that shard one axis of each array, in every combination."""
+    if not shapes:
+        return [[]]
+    first = [tuple(names[0] if i == axis else None for i in range(len(shapes[0]))) for axis in range(len(shapes[0]))]
+    return [[spec, *others] for spec in [(), *first] for others in layouts_of_one_axis(shapes[1:], names[1:])]
+
+
+@pytest.mark.parametrize(("subscripts", "shapes"), TABLE, ids=[f"{row[0]}-{i}" for i, row in enumerate(TABLE)])
+@pytest.mark.parametrize("names", ["ab", "aa"])
+def test_every_strategy_that_serves_a_layout_is_numpys(run, values, same, subscripts, shapes, names):
+    operands = arrays(values, shapes)
+    for in_specs in layouts_of_one_axis(shapes, names):
+        for strategy in EINSUM.strategies:
+            how = {"mesh": MESH, "in_specs": in_specs, "strategy": strategy.name, "subscripts": subscripts}
+            try:
+                result = run(EINSUM, *operands, padding=np.nan, **how)
+            except CallError as refused:
+                assert (refused.reason, strategy.name != "gspmd") == (Reason.STRATEGY_UNSUPPORTED, True)  # noqa: PT017
+                continue
+            same(result, expected(subscripts, operands))
+    run.programs.clear()
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes", "in_specs", "strategy", "collective"),
+    [
+        ("ij,jk->ik", [(11, 13), (13, 5)], [(None, "a"), ("a",)], "psum", "all-reduce"),
+        ("ij,jk->ki", [(11, 13), (13, 5)], [(None, "a"), ("a",)], "psum_scatter", "reduce-scatter"),
+        ("ij,ij->", [(11, 13), (11, 13)], [("a", "b"), ("a", "b")], "psum", "all-reduce"),
+        ("ij->j", [(11, 13)], [("a",)], "psum", "all-reduce"),
+        ("ij,k->k", [(11, 13), (5,)], [("a", "b"), ()], "psum", "all-reduce"),
+        ("bij,bjk->bik", [(9, 11, 13), (9, 13, 5)], [("a", None, "b"), ("a", "b")], "psum", "all-reduce"),
+        ("ij,jk->ik", [(11, 13), (13, 5)], [("a", "b"), ("a", "b")], "all_gather", "all-gather"),
+        ("ij,ij->ij", [(11, 13), (11, 13)], [("a", "b"), ("b", "a")], "all_gather", "all-gather"),
+        ("ij,jk->ik", [(11, 13), (13, 5)], [("a",), ("a",)], "reshard", "all-gather"),
+        ("ij,jk->ki", [(3, 13), (13, 25)], [("a",), ("a",)], "reshard", "reduce-scatter"),
+        ("bij,bjk->bik", [(9, 3, 13), (9, 13, 25)], [("a",), (None, "a")], "reshard", "all-to-all"),
+        ("iij,jk->ik", [(3, 3, 13), (13, 5)], [("a", None, "b"), ("a", "b")], "reshard", "reduce-scatter"),
+    ],
+)
+def test_explicit_strategies(run, values, same, subscripts, shapes, in_specs, strategy, collective):
+    operands = arrays(values, shapes)
+    how = {"mesh": MESH, "in_specs": in_specs, "strategy": strategy, "subscripts": subscripts}
+    same(run(EINSUM, *operands, padding=np.nan, **how), expected(subscripts, operands))
+    assert f" {collective}(" in run.program(EINSUM, *operands, **how).text
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes"),
+    [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)]), ("ii", [(5, 5)]), ("ij->ji", [(5, 3)])],
+)
+def test_every_element_type(run, values, same, dtype, subscripts, shapes):
+    of_every_type(run, values, same, dtype, subscripts, shapes)
+
+
+CHAINS = [
+    ("ij,jk,kl->il", [(13, 5), (5, 7), (7, 3)], ["int8"] * 3),
+    ("ij,jii->j", [(4, 5), (5, 4, 4)], ["float32"] * 2),
+    ("fdf,cdd,ccd,afe->ae", [(3, 5, 3), (4, 5, 5), (4, 4, 5), (2, 3, 6)], ["float32"] * 4),
+    ("ij,jk,kl", [(13, 5), (5, 7), (7, 3)], ["float32", "int8", "float64"]),
+    ("i,i,i->i", [(5,), (1,), (5,)], ["complex64"] * 3),
+    ("...,...,...->...", [(3, 5), (5,), (3, 5)], ["bool"] * 3),
+    ("ii,ij,jj->i", [(3, 3)] * 3, ["bool"] * 3),
+    ("ij,kj,il,lk->", [(3, 5), (4, 5), (3, 6), (6, 4)], ["float64"] * 4),
+    ("ij,jk,k->i", [(4, 0), (0, 7), (7,)], ["float32"] * 3),
+]
+
+
+@pytest.mark.parametrize(("subscripts", "shapes", "names"), CHAINS)
+def test_more_arrays_than_two_are_multiplied_from_the_left(run, values, subscripts, shapes, names):
+    operands = [values.small(shape, np.dtype(name)) for shape, name in zip(shapes, names, strict=True)]
+    reference = np.einsum(subscripts, *operands)
+    spec = (("a",), *((None,) * (len(shapes[0]) - 1)))
+    for how in ({"mesh": {"x": 8}}, {"mesh": {"a": 4, "b": 2}, "in_specs": [spec]}):
+        actual = run(EINSUM, *operands, subscripts=subscripts, padding=1, **how)
+        assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
+        np.testing.assert_allclose(actual, reference, rtol=1e-6)

@@ -1,0 +1,43 @@
+"""The tests of `test_exchange.py` that take long."""
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import pytest
+from kernels.test_exchange import MODES, along_rows, check, on_blocks
+
+from shardcall_server.kernels.stencils.exchange import (
+    rows_after,
+    rows_before,
+)
+
+pytestmark = pytest.mark.long
+
+COMPLETE = [*itertools.product(MODES, itertools.product((1, 2, 3, 8), (1, 7, 8, 17, 24), (0, 4), (2, 5)))]
+
+
+@pytest.mark.parametrize(("boundary", "case"), COMPLETE)
+def test_the_complete_table_is_extended_as_np_pad_extends_it(same, boundary, case):
+    check(same, *case, boundary)
+
+
+@pytest.mark.parametrize(
+    "dtype_",
+    [
+        *("bool", "complex64", ml_dtypes.float8_e4m3fn),
+        *(pytest.param(dtype, marks=pytest.mark.long) for dtype in ("int8", ml_dtypes.bfloat16)),
+    ],
+)
+def test_element_types_come_through(same, dtype_):
+    check(same, 8, 61, 2, 3, "edge", np.dtype(dtype_))
+
+
+@pytest.mark.parametrize(("boundary", "count"), [*itertools.product(["zero", "periodic", "none"], [1, 8])])
+def test_one_neighbour_costs_one_permute_of_what_is_needed(boundary, count):
+    along = along_rows(8, 64)
+    for exchange in (rows_before(along, count, boundary), rows_after(along, count, boundary)):
+        _, text = on_blocks(exchange, np.zeros((64, 3), np.float32), along)
+        assert text.count(" collective-permute(") == 1
+        assert f"f32[{count},3]{{1,0}} collective-permute(" in text
+        assert "all-gather" not in text
