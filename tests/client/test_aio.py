@@ -257,21 +257,13 @@ def test_a_connection_that_fails_leaves_no_thread():
     others = threads_of_clients()
 
     async def use():
-        with pytest.raises(shardcall.ServerUnavailableError) as failed:
-            await aio.connect("localhost:1")
+        with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve") as failed:
+            async with aio.connect("localhost:1"):
+                pass
         return failed  # which holds all that the attempt had, so that nothing is merely collected
 
     assert asyncio.run(use())
     assert not threads_of_clients() - others
-
-
-def test_connecting_can_be_awaited(server):
-    async def use():
-        client = await aio.connect(server.address)
-        async with client:
-            return await client.call("echo", 5.0)
-
-    assert float(asyncio.run(use()).array) == 5.0
 
 
 def test_what_is_not_awaited_says_how_it_is():
@@ -326,15 +318,6 @@ def test_a_private_server_is_ended_while_it_starts():
     server.stop()
 
 
-def test_no_server_says_how_to_start_one():
-    async def use():
-        async with aio.connect("localhost:1"):
-            pass
-
-    with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve"):
-        asyncio.run(use())
-
-
 def test_an_error_holds_its_operands_no_longer_than_itself(server):
     async def use(client):
         operand = np.ones(3)
@@ -366,9 +349,11 @@ def test_a_call_waits_for_a_thread_no_longer_than_its_timeout(server, blocked, m
     with_client(server, use)
 
 
-def test_a_client_closed_in_its_asynchronous_block_is_not_waited_for(server):
-    async def close():
-        async with aio.connect(server.address) as client:
+def test_a_client_that_was_awaited_may_be_entered_and_closed_in_its_block(server):
+    async def use():
+        connected = await aio.connect(server.address)
+        async with connected as client:
+            assert float((await client.call("echo", 5.0)).array) == 5.0
             await client.close()
 
-    asyncio.run(close())
+    asyncio.run(use())

@@ -1,4 +1,3 @@
-import itertools
 import json
 import os
 import subprocess
@@ -72,14 +71,6 @@ for shape, spec, axes, ids in json.load(sys.stdin):
             for device in devices
         }
         assert ours == expected, (shape, spec, axes, ids)
-
-
-@rows(("shape", "spec", "axes", "ids"), LAYOUTS)
-def test_every_device_holds_one_block_and_every_block_has_a_device(shape, spec, axes, ids):
-    mesh = Mesh(axes, device_ids=ids)
-    grid = block_grid(shape, spec, mesh)
-    assert sorted(itertools.chain.from_iterable(grid.holders.values())) == sorted(ids or range(mesh.size))
-    assert list(grid.holders) == list(itertools.product(*map(range, grid.counts)))
 
 
 def test_spans_of_a_size_that_does_not_divide_leave_padding_out():

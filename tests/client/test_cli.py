@@ -24,6 +24,11 @@ def run():
     return lambda *arguments: testing.CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "200"})
 
 
+def test_version(run):
+    ended = run("--version")
+    assert (ended.exit_code, ended.output) == (0, f"shardcall {shardcall.__version__} (contract shardcall.v1)\n")
+
+
 def test_info_shows_the_server(run, server):
     ended = run("info", server.address)
     assert ended.exit_code == 0
