@@ -47,11 +47,7 @@ for shape, spec, axes, ids in json.load(sys.stdin):
     spans = {d.id: [s.indices(n)[:2] for s, n in zip(index, shape)] for d, index in indices.items()}
     print(json.dumps(spans))
 """
-    environment = {
-        **os.environ,
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=8",
-    }
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     ended = subprocess.run(
         [sys.executable, "-c", script],
         input=json.dumps(LAYOUTS),

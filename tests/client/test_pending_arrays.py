@@ -256,14 +256,6 @@ def test_answers_in_any_order_name_the_first_call(client, stream):
     client.synchronize()
 
 
-def test_synchronize_waits_for_its_timeout(client, stream):
-    client.submit("add", 1.0, 2.0)
-    with pytest.raises(shardcall.DeadlineExceededError, match=r"^add of .* was not answered within 0.01 s"):
-        client.synchronize(timeout=0.01)
-    stream.run()
-    client.synchronize()
-
-
 def test_a_synchronous_client_raises_in_the_line_that_submits(connect, stream):
     stream.automatic = True
     with connect(synchronous=True) as client:
@@ -384,18 +376,6 @@ def test_a_client_without_a_call_stream_waits_for_every_call(connect):
         client.synchronize()
 
 
-def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
-    def refuse(*args, **keywords):
-        raise shardcall.DeadlineExceededError("the window is full")
-
-    monkeypatch.setattr(stream, "send", refuse)
-    with pytest.raises(shardcall.DeadlineExceededError, match="the window is full"):
-        client.submit("add", 1.0, 1)
-    client.synchronize()
-    assert not unanswered_of(client)
-    assert not uses_of(client)
-
-
 def test_an_operand_on_another_server_is_refused(client, stream, memory):
     x = client.put([1.0])
     version_of(x).server = ServerIdentity("elsewhere", -1)
@@ -417,19 +397,13 @@ def test_threads_submit_and_read_at_once(client, stream):
     assert not unanswered_of(client)
 
 
-def test_closing_cancels_submitted_calls(connect, stream):
-    client = connect()
-    h = client.submit("add", 1.0, 1.0)
-    client.close()
+def test_closing_cancels_submitted_calls_and_leaves_no_error_for_the_end_of_the_block(connect, stream):
+    with connect() as client:
+        h = client.submit("add", 1.0, 1.0)
+        client.close()
     assert stream.sent[0].cancelled
     with pytest.raises(shardcall.ShardcallError):
         h.get()
-
-
-def test_closing_in_the_block_leaves_no_error_for_its_end(connect):
-    with connect() as client:
-        client.submit("add", 1.0, 1.0)
-        client.close()
 
 
 def test_a_forked_child_does_not_wait_for_its_parents_calls(client):

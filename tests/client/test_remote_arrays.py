@@ -362,10 +362,7 @@ def test_a_client_is_collected_with_its_arrays(memory):
 
 
 def test_a_result_that_comes_back_though_it_should_stay_is_an_error(server, client):
-    with (
-        shardcall.connect(server.address) as other,
-        pytest.raises(shardcall.ProtocolError, match="stays on the mesh"),
-    ):
+    with shardcall.connect(server.address) as other, pytest.raises(shardcall.ProtocolError, match="stays on the mesh"):
         other.call("echo", 1.0, keep=True)
 
 
