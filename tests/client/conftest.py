@@ -251,11 +251,6 @@ def stream_client(server: FakeServer, streams: Any) -> Iterator[shardcall.Client
         yield connected
 
 
-@pytest.fixture(name="echo_stream", scope="session")
-def echo_stream_fixture() -> Callable[..., Iterator[Any]]:
-    return echo_stream
-
-
 @pytest.fixture
 def abort() -> Abort:
     """Ends a call as the server's interceptor does: status, details and timing."""

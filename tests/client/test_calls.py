@@ -7,6 +7,7 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
+from client.conftest import echo_stream
 from client.stream_server import in_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -217,7 +218,7 @@ ANY_ARRAY = st.sampled_from(NAMES).flatmap(
 
 @settings(max_examples=100, deadline=None)
 @given(operands=st.lists(st.none() | ANY_ARRAY, max_size=4), inline=st.integers(0, 200), chunk=st.integers(1, 64))
-def test_whatever_the_chunks_the_bytes_are_the_same(echo_stream, operands, inline, chunk):
+def test_whatever_the_chunks_the_bytes_are_the_same(operands, inline, chunk):
     packed = pack(operands, inline_bytes=inline)
     header = kernel_service_pb2.ExecuteRequest(operands=packed.messages)
     messages = stream_requests(kernel_service_pb2.ExecuteStreamRequest, header, packed.streamed, chunk)

@@ -376,6 +376,18 @@ def test_a_client_without_a_call_stream_waits_for_every_call(connect):
         client.synchronize()
 
 
+def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
+    def refuse(*args, **keywords):
+        raise shardcall.DeadlineExceededError("the window is full")
+
+    monkeypatch.setattr(stream, "send", refuse)
+    with pytest.raises(shardcall.DeadlineExceededError, match="the window is full"):
+        client.submit("add", 1.0, 1)
+    client.synchronize()
+    assert not unanswered_of(client)
+    assert not uses_of(client)
+
+
 def test_an_operand_on_another_server_is_refused(client, stream, memory):
     x = client.put([1.0])
     version_of(x).server = ServerIdentity("elsewhere", -1)
