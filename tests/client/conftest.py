@@ -26,9 +26,7 @@ from shardcall.v1 import (
 )
 
 PLAN = kernel_pb2.Plan(
-    kernel="echo",
-    mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)], device_ids=[0]),
-    strategy="plain",
+    kernel="echo", mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)], device_ids=[0]), strategy="plain"
 )
 MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="axis was 0, is 1")
 TIMING = timing_pb2.Timing(receive_seconds=0.25, execute_seconds=0.5, total_seconds=1.0)
@@ -251,11 +249,6 @@ def stream_client(server: FakeServer, streams: Any) -> Iterator[shardcall.Client
     """A client of a server with call streams."""
     with shardcall.connect(server.address) as connected:
         yield connected
-
-
-@pytest.fixture(name="echo_stream", scope="session")
-def echo_stream_fixture() -> Callable[..., Iterator[Any]]:
-    return echo_stream
 
 
 @pytest.fixture

@@ -184,9 +184,11 @@ def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
     assert not deleted
 
 
+READY_SERVER = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
+
+
 def a_child_lets_the_local_server_alone():
-    command = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
-    server = ServerProcess(command)
+    server = ServerProcess(READY_SERVER)
     assert server.wait_for_ready(20) == "here:1"
     in_child(server.stop)
     assert server.process.poll() is None
@@ -195,8 +197,7 @@ def a_child_lets_the_local_server_alone():
 
 
 def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
-    command = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
-    server, go = ServerProcess(command), os.pipe()
+    server, go = ServerProcess(READY_SERVER), os.pipe()
     server.wait_for_ready(20)
     child = os.fork()
     if not child:
@@ -318,23 +319,8 @@ def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
     del ending
 
 
-DEEDS = {
-    deed.__name__: deed
-    for deed in (
-        a_child_copies_with_a_new_thread,
-        a_child_awaits_with_new_threads,
-        a_child_has_no_lock_held_and_no_slot_taken,
-        a_child_sends_the_calls_of_a_failed_program,
-        calls_of_a_failed_program_that_a_thread_was_about_to_send_fail_in_a_child,
-        a_child_has_another_lease_and_deletes_nothing_of_its_parents,
-        a_fork_ends_the_call_stream_and_a_child_opens_another,
-        a_child_forked_amid_calls_makes_single_rpcs,
-        a_fork_handler_that_calls_does_not_wait_for_its_fork,
-        a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork,
-        a_child_lets_the_local_server_alone,
-        a_server_ends_with_its_owner_though_a_child_of_that_goes_on,
-    )
-}
+DEEDS = {name: deed for name, deed in globals().items() if name.startswith(("a_", "calls_of_"))}
+"""The scenarios, which are the functions whose names are sentences."""
 
 SERVER = {}
 

@@ -98,18 +98,16 @@ def blocked(server, ended):
     return handler
 
 
-@rows(("awaited", "plain"), PAIRS)
-def test_both_worlds_have_the_same_names(awaited, plain):
-    assert public(awaited) == public(plain) - (COMPUTING - public(awaited))
-
-
 def test_both_worlds_are_entered_by_the_same_functions():
     for name in ("connect", "local"):
         assert inspect.signature(getattr(aio, name)) == inspect.signature(getattr(shardcall, name))
 
 
 @rows(("awaited", "plain"), PAIRS)
-def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
+def test_both_worlds_have_the_same_names_arguments_and_documentation(awaited, plain):
+    assert public(awaited) == public(plain) - (COMPUTING - public(awaited))
+    said = {name: item.__doc__ for name, item in properties(plain).items() if name in public(awaited)}
+    assert {name: item.__doc__ for name, item in properties(awaited).items()} == said
     theirs = functions(plain)
     for name, method in functions(awaited).items():
         if name in {"__enter__", "__exit__", "close"} or method is theirs[name]:  # of both, such as a kernel's
@@ -118,13 +116,6 @@ def test_methods_take_the_same_arguments_and_say_the_same(awaited, plain):
         assert inspect.iscoroutinefunction(method) is waits, name
         assert inspect.signature(method) == inspect.signature(theirs[name]), name
         assert method.__doc__ == theirs[name].__doc__, name
-
-
-@rows(("awaited", "plain"), PAIRS)
-def test_properties_have_the_same_documentation(awaited, plain):
-    ours, theirs = properties(awaited), properties(plain)
-    said = {name: item.__doc__ for name, item in theirs.items() if name in ours or name not in COMPUTING}
-    assert {name: item.__doc__ for name, item in ours.items()} == said
 
 
 def test_a_call_gives_what_the_other_client_gives(server, client):
@@ -257,21 +248,13 @@ def test_a_connection_that_fails_leaves_no_thread():
     others = threads_of_clients()
 
     async def use():
-        with pytest.raises(shardcall.ServerUnavailableError) as failed:
-            await aio.connect("localhost:1")
+        with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve") as failed:
+            async with aio.connect("localhost:1"):
+                pass
         return failed  # which holds all that the attempt had, so that nothing is merely collected
 
     assert asyncio.run(use())
     assert not threads_of_clients() - others
-
-
-def test_connecting_can_be_awaited(server):
-    async def use():
-        client = await aio.connect(server.address)
-        async with client:
-            return await client.call("echo", 5.0)
-
-    assert float(asyncio.run(use()).array) == 5.0
 
 
 def test_what_is_not_awaited_says_how_it_is():
@@ -326,15 +309,6 @@ def test_a_private_server_is_ended_while_it_starts():
     server.stop()
 
 
-def test_no_server_says_how_to_start_one():
-    async def use():
-        async with aio.connect("localhost:1"):
-            pass
-
-    with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve"):
-        asyncio.run(use())
-
-
 def test_an_error_holds_its_operands_no_longer_than_itself(server):
     async def use(client):
         operand = np.ones(3)
@@ -366,9 +340,12 @@ def test_a_call_waits_for_a_thread_no_longer_than_its_timeout(server, blocked, m
     with_client(server, use)
 
 
-def test_a_client_closed_in_its_asynchronous_block_is_not_waited_for(server):
-    async def close():
+def test_a_client_that_was_awaited_may_be_entered_and_one_may_be_closed_in_its_block(server):
+    async def use():
+        connected = await aio.connect(server.address)
+        async with connected as client:
+            assert float((await client.call("echo", 5.0)).array) == 5.0
         async with aio.connect(server.address) as client:
             await client.close()
 
-    asyncio.run(close())
+    asyncio.run(use())

@@ -21,12 +21,23 @@ def with_client(memory, use):
     return asyncio.run(run())
 
 
-def test_what_is_put_comes_back(memory):
+def test_arrays_are_put_read_listed_and_deleted(memory):
     async def use(client):
+        assert await client.list() == []
         h = await client.put(np.arange(6.0).reshape(2, 3), spec=P("x"))
         for back in (await h.get(), await client.get(h), await client.get(h.handle)):
             np.testing.assert_array_equal(back, np.arange(6.0).reshape(2, 3))
         assert isinstance(h, aio.AsyncRemoteArray)
+        with pytest.raises(shardcall.InvalidOperandError, match="on the mesh"):
+            await client.put(h)
+        async with await client.put([1.0]) as second:
+            assert await client.list() == [h, second]
+            assert h != second
+            assert {await client.describe(h), await client.describe(second.handle)} == {h, second}
+        assert len(memory.stored) == 1
+        with pytest.raises(shardcall.ArrayLostError, match="which was deleted"):
+            await second.get()
+        await second.delete()
         assert await client.delete(h) == 1
         assert h.lost
 
@@ -95,38 +106,6 @@ def test_results_may_stay(memory):
             np.testing.assert_array_equal(await result.array.get(), np.arange(3.0))
             with pytest.raises(TypeError, match=r"await its get\(\)"):
                 np.asarray(result)
-
-    with_client(memory, use)
-
-
-def test_what_is_on_the_mesh_is_not_put(memory):
-    async def use(client):
-        h = await client.put([1.0])
-        with pytest.raises(shardcall.InvalidOperandError, match="on the mesh"):
-            await client.put(h)
-
-    with_client(memory, use)
-
-
-def test_all_arrays_are_listed(memory):
-    async def use(client):
-        assert await client.list() == []
-        first, second = await client.put([1.0]), await client.put([2.0])
-        assert await client.list() == [first, second]
-        assert first != second
-        assert {await client.describe(first), await client.describe(second.handle)} == {first, second}
-
-    with_client(memory, use)
-
-
-def test_a_block_deletes(memory):
-    async def use(client):
-        async with await client.put([1.0]) as h:
-            assert len(memory.stored) == 1
-        assert memory.stored == {}
-        with pytest.raises(shardcall.ArrayLostError, match="which was deleted"):
-            await h.get()
-        await h.delete()
 
     with_client(memory, use)
 

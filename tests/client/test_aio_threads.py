@@ -15,34 +15,41 @@ from shardcall.aio import wrapper
 from shardcall.aio.threads import Threads
 
 
-def test_context_variables_are_those_of_the_caller():
-    name = contextvars.ContextVar("name", default="nobody's")
+def in_pool(use, max_threads=8):
+    """Runs a coroutine function of some threads, which are ended."""
 
-    async def use():
-        name.set("mine")
-        pool = Threads()
+    async def run():
+        pool = Threads(max_threads=max_threads)
         try:
-            return await pool.run(name.get)
+            return await use(pool)
         finally:
             await pool.close(lambda: None)
 
-    assert asyncio.run(use()) == "mine"
+    return asyncio.run(run())
+
+
+def test_context_variables_are_those_of_the_caller():
+    name = contextvars.ContextVar("name", default="nobody's")
+
+    async def use(pool):
+        name.set("mine")
+        return await pool.run(name.get)
+
+    assert in_pool(use) == "mine"
 
 
 def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
     release, begun = threading.Event(), []
 
-    async def use():
-        pool = Threads(max_threads=2)
+    async def use(pool):
         busy = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
         waiting = asyncio.create_task(pool.run(lambda: begun.append(1)))
         await asyncio.sleep(0)
         await cancel(waiting)
         release.set()
         assert all(await asyncio.gather(*busy))
-        await pool.close(lambda: None)
 
-    asyncio.run(use())
+    in_pool(use, 2)
     assert not begun
 
 
@@ -54,8 +61,7 @@ def test_a_late_value_is_released():
         release.wait(20)
         return "value"
 
-    async def use():
-        pool = Threads()
+    async def use(pool):
         task = asyncio.create_task(pool.run(work, dropped.append))
         await asyncio.to_thread(began.wait, 20)
         task.cancel()
@@ -65,9 +71,8 @@ def test_a_late_value_is_released():
         assert not task.done()
         release.set()
         await cancel(task)
-        await pool.close(lambda: None)
 
-    asyncio.run(use())
+    in_pool(use)
     assert dropped == ["value"]
 
 
@@ -78,8 +83,7 @@ def test_released_values_do_not_wait_behind_calls():
         began.set()
         return end.wait(20)
 
-    async def use():
-        pool = Threads(max_threads=1)
+    async def use(pool):
         task = asyncio.create_task(pool.run(work, dropped.append))
         await asyncio.to_thread(began.wait, 20)
         following = asyncio.create_task(pool.run(lambda: end_next.wait(20)))
@@ -92,9 +96,8 @@ def test_released_values_do_not_wait_behind_calls():
         assert not following.done()
         end_next.set()
         assert await following
-        await pool.close(lambda: None)
 
-    asyncio.run(use())
+    in_pool(use, 1)
 
 
 def test_a_timeout_left_out_holds_for_the_wait_too():
@@ -102,8 +105,8 @@ def test_a_timeout_left_out_holds_for_the_wait_too():
         def rest(self, release, *, timeout=0.2):
             return release.wait(20)
 
-    async def use():
-        pool, release = Threads(max_threads=1), threading.Event()
+    async def use(pool):
+        release = threading.Event()
         rest = partial(wrapper.awaited(Waiting.rest), wrapper.AsyncWrapper(Waiting(), pool))
         first = asyncio.create_task(rest(release, timeout=20))
         await asyncio.sleep(0)
@@ -111,14 +114,13 @@ def test_a_timeout_left_out_holds_for_the_wait_too():
             await rest(release)
         release.set()
         assert await first
-        await pool.close(lambda: None)
 
-    asyncio.run(use())
+    in_pool(use, 1)
 
 
 def test_the_wait_for_a_thread_counts():
-    async def use():
-        pool, release = Threads(max_threads=2), threading.Event()
+    async def use(pool):
+        release = threading.Event()
         taken = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
         late = asyncio.create_task(pool.run(lambda: deadline_after(100.0, 0.0), timeout=100.0))
         await asyncio.to_thread(lambda: None)
@@ -126,7 +128,6 @@ def test_the_wait_for_a_thread_counts():
         release.set()
         value = await late
         await asyncio.gather(*taken)
-        await pool.close(lambda: None)
         assert value.began_at <= asked
 
-    asyncio.run(use())
+    in_pool(use, 2)

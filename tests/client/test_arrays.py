@@ -96,12 +96,7 @@ def test_integers_of_more_than_64_bits_are_named_in_the_error(value):
 
 def test_an_abstract_array_has_shape_type_and_size():
     x = Array((4096, np.int64(2)), "bfloat16")
-    assert (x.shape, x.ndim, x.dtype, x.nbytes) == (
-        (4096, 2),
-        2,
-        np.dtype(ml_dtypes.bfloat16),
-        16384,
-    )
+    assert (x.shape, x.ndim, x.dtype, x.nbytes) == ((4096, 2), 2, np.dtype(ml_dtypes.bfloat16), 16384)
     assert Array(3, float) == Array((3,), "float64")
     assert Array((), "bool").nbytes == 1
     assert str(x) == "bfloat16[4096,2]"

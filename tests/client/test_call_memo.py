@@ -61,32 +61,11 @@ def test_short_forms_share_the_message_of_the_long_ones():
 
 
 ALL_DIFFERENT = [
-    {},
-    {"kernel": "echo"},
-    {"strategy": "ring"},
-    {"parameters": {"n": 1}},
-    {"parameters": {"n": True}},
-    {"parameters": {"n": 1.0}},
-    {"parameters": {"n": "1"}},
-    {"parameters": {"n": None}},
-    {"parameters": {"n": 0}},
-    {"parameters": {"n": False}},
-    {"parameters": {"n": 0.0}},
-    {"parameters": {"n": -0.0}},
-    {"parameters": {"n": [1]}},
-    {"parameters": {"axis": 1}},
-    {"mesh": Mesh(x=2)},
-    {"mesh": Mesh(y=2)},
-    {"mesh": Mesh(x=2, y=1)},
-    {"mesh": Mesh(y=1, x=2)},
-    {"mesh": Mesh(x=2, device_ids=[0, 1])},
-    {"mesh": Mesh(x=2, device_ids=[1, 0])},
-    {"in_specs": [P("x")]},
-    {"in_specs": [P()]},
-    {"in_specs": [None, P("x")]},
-    {"in_specs": [P("x", "y")]},
-    {"in_specs": [P(("x", "y"))]},
-    {"out_specs": [P("x")]},
+    *({}, {"kernel": "echo"}, {"strategy": "ring"}, {"parameters": {"axis": 1}}, {"out_specs": [P("x")]}),
+    *({"parameters": {"n": n}} for n in (1, True, 1.0, "1", None, 0, False, 0.0, -0.0, [1])),
+    *({"mesh": mesh} for mesh in (Mesh(x=2), Mesh(y=2), Mesh(x=2, y=1), Mesh(y=1, x=2))),
+    *({"mesh": Mesh(x=2, device_ids=ids)} for ids in ([0, 1], [1, 0])),
+    *({"in_specs": specs} for specs in ([P("x")], [P()], [None, P("x")], [P("x", "y")], [P(("x", "y"))])),
 ]
 
 
@@ -115,10 +94,7 @@ def test_a_list_that_changed_is_sent_as_it_is():
     assert message(memo, in_specs=specs).in_specs[0].spec.entries[0].axis_names == ["y"]
 
 
-@rows(
-    "options",
-    [{"in_specs": P()}, {"in_specs": [(3,)]}, {"mesh": (("x", 2),)}, {"parameters": {"n": 2**63}}],
-)
+@rows("options", [{"in_specs": P()}, {"in_specs": [(3,)]}, {"mesh": (("x", 2),)}, {"parameters": {"n": 2**63}}])
 def test_what_is_refused_is_refused_again(options):
     memo = CallMemo()
     message(memo, in_specs=[])

@@ -81,8 +81,7 @@ def test_an_error_of_the_stream_is_the_error_of_its_calls(client, streams):
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"),
-    [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (UNAVAILABLE, "MESH_NOT_READY")],
+    ("status", "reason"), [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (UNAVAILABLE, "MESH_NOT_READY")]
 )
 def test_an_answer_that_asks_for_a_retry_is_followed(client, streams, status, reason):
     streams.on_call = in_turn(*[lambda call: call.fail(status, reason, retry_after_s=0.01)] * 2, Call.answer)
@@ -113,8 +112,7 @@ def test_results_too_large_for_an_item_come_by_a_separate_stream(client, server,
 
 
 @pytest.mark.parametrize(
-    ("code", "reason"),
-    [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (grpc.StatusCode.UNIMPLEMENTED, "")],
+    ("code", "reason"), [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (grpc.StatusCode.UNIMPLEMENTED, "")]
 )
 def test_a_refused_stream_is_replaced_by_unary_calls(client, server, streams, code, reason):
     streams.on_opened = lambda stream: stream.end(code, reason, retry_after_s=0.01)

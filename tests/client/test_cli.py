@@ -24,6 +24,11 @@ def run():
     return lambda *arguments: testing.CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "200"})
 
 
+def test_version(run):
+    ended = run("--version")
+    assert (ended.exit_code, ended.output) == (0, f"shardcall {shardcall.__version__} (contract shardcall.v1)\n")
+
+
 def test_info_shows_the_server(run, server):
     ended = run("info", server.address)
     assert ended.exit_code == 0
@@ -52,24 +57,15 @@ def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
         ("leave out ca_certificate= and tls=, or", "leave out --ca-certificate and --tls, or"),
         ("give client_certificate and client_key together", "give --client-certificate and --client-key together"),
         ("tls is False; leave out ca_certificate", "--no-tls is given; leave out --ca-certificate"),
-        (
-            "ca_certificate is '/client_key/tls=/ca_certificate.pem'",
-            "--ca-certificate is '/client_key/tls=/ca_certificate.pem'",
-        ),
+        ("ca_certificate is '/client_key/tls=/a.pem'", "--ca-certificate is '/client_key/tls=/a.pem'"),
         ("or SHARDCALL_CA_CERTIFICATE, or say tls=False on", "or SHARDCALL_CA_CERTIFICATE, or say --no-tls on"),
         (
-            "delete that array by client.open('u2').delete(), or replace it by replace=True",
-            "delete that array by shardcall rm u2, or replace it by --replace",
+            "delete it by client.open('u2').delete(), or give replace=True",
+            "delete it by shardcall rm u2, or give --replace",
         ),
         ("list the names by client.list(), or", "list the names by shardcall ls, or"),
-        (
-            "no file has the name 'a'; client.files() lists the names",
-            "no file has the name 'a'; shardcall files lists the names",
-        ),
-        (
-            "have the owner share it by client.share(name, with_=…, write=True)",
-            "have the owner share it by shardcall share NAME --with PRINCIPAL --write",
-        ),
+        ("no file; client.files() lists the names", "no file; shardcall files lists the names"),
+        ("by client.share(name, with_=…, write=True)", "by shardcall share NAME --with PRINCIPAL --write"),
         ("its values, for client.open(name)", "its values, for shardcall get NAME"),
     ],
 )

@@ -2,7 +2,8 @@ import contextlib
 import socket
 import sys
 import threading
-import types
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -21,15 +22,6 @@ def closed_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
-
-
-@pytest.fixture
-def silent_port():
-    """A port that takes connections and never answers."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        yield listening.getsockname()[1]
 
 
 def test_a_client_knows_its_server(server, client):
@@ -98,9 +90,10 @@ def test_an_unresolvable_proxy_is_not_mistaken_for_the_server(monkeypatch):
         shardcall.connect("10.0.0.5:8470", token="a" * 16, tls=False, connect_timeout=30)
 
 
-def test_an_unresponsive_host_times_out(silent_port):
+def test_an_unresponsive_host_times_out(listening):
+    address = listening(lambda connection: None)
     with pytest.raises(shardcall.ServerUnavailableError, match=r"^nothing answered from .* within 0.1 s; see whether"):
-        shardcall.connect(f"127.0.0.1:{silent_port}", connect_timeout=0.1)
+        shardcall.connect(address, connect_timeout=0.1)
 
 
 @pytest.fixture
@@ -123,34 +116,22 @@ def listening():
         yield started
 
 
-def _answer_http(connection):
-    connection.recv(1000)
-    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+ANSWERS = {
+    "HTTP": (
+        lambda connection: connection.recv(1000) and connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        "speaks no gRPC",
+    ),
+    "a greeting": (lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"), "speaks no gRPC"),
+    "nothing": (lambda connection: connection.close(), "closed the connection at once"),
+}
 
 
-def _greet(connection):
-    connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n")
-
-
-def _hang_up(connection):
-    connection.close()
-
-
-def _say_nothing(connection):
-    pass
-
-
-@pytest.mark.parametrize(
-    ("answer", "says"),
-    [
-        (_answer_http, "speaks no gRPC; see whether the port is a shardcall server's"),
-        (_greet, "speaks no gRPC; see whether the port is a shardcall server's"),
-        (_hang_up, "closed the connection at once; see whether the port is a shardcall server's"),
-    ],
-)
-def test_another_service_has_a_specific_error(listening, answer, says):
+@pytest.mark.parametrize("kind", ANSWERS)
+def test_another_service_has_a_specific_error(listening, kind):
+    answer, says = ANSWERS[kind]
     address = listening(answer)
-    with pytest.raises(shardcall.ServerUnavailableError, match=f"^what listens at {address} {says}"):
+    said = f"^what listens at {address} {says}; see whether the port is a shardcall server's"
+    with pytest.raises(shardcall.ServerUnavailableError, match=said):
         shardcall.connect(address, connect_timeout=60)
 
 
@@ -162,7 +143,7 @@ def test_a_silent_port_is_distinguished_by_the_connect_timeout(listening, encryp
 
     for name in ("insecure_channel", "secure_channel"):
         monkeypatch.setattr(grpc, name, quickly(getattr(grpc, name)))
-    address = listening(_say_nothing)
+    address = listening(lambda connection: None)
     with pytest.raises(shardcall.ServerUnavailableError, match=f"^nothing answered from {address} in time; see"):
         shardcall.connect(address, tls=encrypted or None, connect_timeout=60, retries=False)
 
@@ -256,20 +237,13 @@ def test_what_is_no_connect_timeout_is_refused(timeout):
         shardcall.connect("localhost:1", connect_timeout=timeout)
 
 
-@rows("patched", ["socket", "threading"])
+@rows("patched", ["socket", "threading", ""])
 def test_gevent_without_grpcs_support_for_it_is_refused(patched, server, monkeypatch):
-    monkey = types.ModuleType("gevent.monkey")
-    monkey.is_module_patched = lambda name: name == patched  # type: ignore[attr-defined]
+    monkey = SimpleNamespace(is_module_patched=lambda name: name == patched)
     monkeypatch.delitem(sys.modules, "grpc.experimental.gevent", raising=False)
     monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)
-    with pytest.raises(shardcall.NotSupportedError, match=r"call grpc\.experimental\.gevent\.init_gevent\(\) after"):
-        shardcall.connect(server.address)
-    monkeypatch.setitem(sys.modules, "grpc.experimental.gevent", types.ModuleType("gevent"))
-    shardcall.connect(server.address).close()
-
-
-def test_gevent_that_patches_nothing_is_no_obstacle(server, monkeypatch):
-    monkey = types.ModuleType("gevent.monkey")
-    monkey.is_module_patched = lambda name: False  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "gevent.monkey", monkey)
+    advice = r"call grpc\.experimental\.gevent\.init_gevent\(\) after"
+    with pytest.raises(shardcall.NotSupportedError, match=advice) if patched else nullcontext():
+        shardcall.connect(server.address).close()
+    monkeypatch.setitem(sys.modules, "grpc.experimental.gevent", SimpleNamespace())
     shardcall.connect(server.address).close()

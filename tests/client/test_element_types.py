@@ -34,14 +34,8 @@ def test_equivalent_type_names_are_one_type():
 @rows(
     "dtype",
     [
-        np.dtype(object),
-        np.dtype("U3"),
-        np.dtype("S3"),
-        np.dtype("V4"),
-        np.dtype([("a", "f8")]),
-        np.dtypes.StringDType(),
-        np.dtype(ml_dtypes.float8_e4m3b11fnuz),
-        np.dtype(ml_dtypes.int2),
+        *(np.dtype(code) for code in (object, "U3", "S3", "V4", [("a", "f8")], ml_dtypes.float8_e4m3b11fnuz)),
+        *(np.dtypes.StringDType(), np.dtype(ml_dtypes.int2)),
     ],
 )
 def test_other_types_are_refused_with_what_is_allowed(dtype):

@@ -66,11 +66,7 @@ def test_a_server_that_says_why_it_ends_is_quoted_in_one_sentence(start, capsys)
 
 REFUSED = [
     ({"colour_scheme": "blue"}, "'colour_scheme' is no setting .*; shardcall serve --help lists them", TypeError),
-    (
-        {"devces": 3},
-        "'devces' is no setting of the server and no argument of local; did you mean 'devices'",
-        TypeError,
-    ),
+    ({"devces": 3}, "'devces' is no setting of the server and no argument of local; did you mean 'devices'", TypeError),
     ({"shared_memry": False}, "'shared_memry' is no setting .*; did you mean 'shared_memory'", TypeError),
     ({"spare_wrker": False}, "'spare_wrker' is no setting .*; did you mean 'spare_worker'", TypeError),
     ({"log_level": True}, "setting log_level is True, and takes a value", ValueError),

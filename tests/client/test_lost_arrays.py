@@ -50,12 +50,6 @@ def test_unreferenced_arrays_are_deleted_before_the_next_array(memory, abort, cl
     np.testing.assert_array_equal(h, np.arange(4.0))
 
 
-def test_nothing_is_deleted_where_nothing_was_lost(memory, client):
-    held = [client.put([1.0]) for _ in range(3)]
-    assert memory.deleted.empty()
-    assert len(memory.stored) == len(held)
-
-
 def test_objects_in_a_cycle_are_collected_when_capacity_is_exhausted(memory, abort, client):
     limit_arrays(memory, abort, 1)
     gc.disable()

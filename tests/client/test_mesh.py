@@ -53,42 +53,42 @@ def test_the_wire_gives_back_what_it_got(mesh):
 
 
 @rows(
-    ("make", "says"),
+    ("says", "arguments"),
     [
-        (Mesh, "needs an axis"),
-        (lambda: Mesh({}), "needs an axis"),
-        (lambda: Mesh(()), "needs an axis"),
-        (lambda: Mesh(8), "give sizes by name"),
-        (lambda: Mesh("x"), "give sizes by name"),
-        (lambda: Mesh((4, 0)), "axis 'y' has size 0"),
-        (lambda: Mesh((4, True)), "or a tuple of sizes"),
-        (lambda: Mesh((1, 1, 1, 8)), "4 axes, and without names it may have 3"),
-        (lambda: Mesh((4,), y=2), "one way"),
-        (lambda: Mesh([("x", 8)]), "give sizes by name"),
-        (lambda: Mesh({"x": 8}, y=2), "one way"),
-        (lambda: Mesh(x=0), "size 0; a size is an integer from 1 to 2"),
-        (lambda: Mesh(x=10**30), r"0; a size is an integer from 1 to 2\*\*63 - 1$"),
-        (lambda: Mesh(x=-1), "from 1 to"),
-        (lambda: Mesh(x=2.0), "size 2.0"),
-        (lambda: Mesh(x=True), "size True"),
-        (lambda: Mesh(x="2"), "size '2'"),
-        (lambda: Mesh(x=2**63), "from 1 to"),
-        (lambda: Mesh({"1x": 2}), "'1x' is no name"),
-        (lambda: Mesh({"x y": 2}), "no name"),
-        (lambda: Mesh({"é": 2}), "no name"),
-        (lambda: Mesh({"": 2}), "no name"),
-        (lambda: Mesh({3: 2}), "3 is no name"),
-        (lambda: Mesh(x=2, device_ids=[0]), "has 2 devices and device_ids names 1"),
-        (lambda: Mesh(x=2, device_ids=[1, 1]), "twice"),
-        (lambda: Mesh(x=2, device_ids=[0, -1]), "from 0 to"),
-        (lambda: Mesh(x=2, device_ids=[0, 1.5]), "ids are integers"),
+        ("needs an axis", [(), ({},), ((),)]),
+        ("give sizes by name", [(8,), ("x",), ([("x", 8)],)]),
+        ("axis 'y' has size 0", [((4, 0),)]),
+        ("or a tuple of sizes", [((4, True),)]),
+        ("4 axes, and without names it may have 3", [((1, 1, 1, 8),)]),
+        ("size 0; a size is an integer from 1 to 2", [({"x": 0},)]),
+        (r"0; a size is an integer from 1 to 2\*\*63 - 1$", [({"x": 10**30},)]),
+        ("from 1 to", [({"x": -1},), ({"x": 2**63},)]),
+        ("has size (2.0|True|'2')", [({"x": 2.0},), ({"x": True},), ({"x": "2"},)]),
+        ("(1x|x y|é||3)'? is no name", [({name: 2},) for name in ("1x", "x y", "é", "", 3)]),
     ],
 )
-def test_what_is_no_mesh_is_refused(make, says):
-    with pytest.raises(shardcall.ShardingError, match=says) as caught:
-        make()
-    assert caught.value.field.startswith("mesh")
-    assert isinstance(caught.value, ValueError)
+def test_what_is_no_mesh_is_refused(says, arguments):
+    for one in arguments:
+        with pytest.raises(shardcall.ShardingError, match=says) as caught:
+            Mesh(*one)
+        assert caught.value.field.startswith("mesh")
+        assert isinstance(caught.value, ValueError)
+
+
+@rows(
+    ("sizes", "keywords", "says"),
+    [
+        ((4,), {"y": 2}, "one way"),
+        ({"x": 8}, {"y": 2}, "one way"),
+        ({"x": 2}, {"device_ids": [0]}, "has 2 devices and device_ids names 1"),
+        ({"x": 2}, {"device_ids": [1, 1]}, "twice"),
+        ({"x": 2}, {"device_ids": [0, -1]}, "from 0 to"),
+        ({"x": 2}, {"device_ids": [0, 1.5]}, "ids are integers"),
+    ],
+)
+def test_axes_and_devices_that_do_not_agree_are_refused(sizes, keywords, says):
+    with pytest.raises(shardcall.ShardingError, match=says):
+        Mesh(sizes, **keywords)
 
 
 def test_sizes_without_names_are_axes_x_y_and_z():

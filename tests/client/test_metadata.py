@@ -36,10 +36,7 @@ def test_without_a_span_nothing_is_said_of_one(monkeypatch):
 
 
 def test_an_error_has_the_id_under_which_its_call_was_sent(server, client):
-    def refuse(request, context):
-        context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
-
-    server.execute = refuse
+    server.execute = lambda request, context: context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no")
     with pytest.raises(sc.ShardcallError) as caught:
         client.call("echo", 1.0)
     assert caught.value.request_id == server.metadata[-1]["shardcall-request-id"]
@@ -48,10 +45,7 @@ def test_an_error_has_the_id_under_which_its_call_was_sent(server, client):
 
 @rows("status", [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN])
 def test_an_internal_error_contains_the_id_to_report(server, client, status):
-    def fail(request, context):
-        context.abort(status, "oh")
-
-    server.execute = fail
+    server.execute = lambda request, context: context.abort(status, "oh")
     with pytest.raises(sc.InternalServerError) as caught:
         client.call("echo", 1.0)
     assert caught.value.request_id

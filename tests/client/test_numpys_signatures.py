@@ -62,12 +62,8 @@ def arguments(function: Callable[..., Any]) -> Iterator[tuple[inspect.Parameter,
     """Yields each optional parameter with a value, and positional and named arguments that give the value to it."""
     parameters = inspect.signature(function).parameters.values()
     by_keyword = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD)
-    required = [
-        parameter
-        for parameter in parameters
-        if parameter.default is parameter.empty and parameter.kind not in by_keyword
-    ]
-    operands: list[Any] = [float(i) for i, _ in enumerate(required)]
+    count = sum(item.default is item.empty and item.kind not in by_keyword for item in parameters)
+    operands: list[Any] = [float(i) for i in range(count)]
     before: list[Any] = []
     for parameter in parameters:
         if parameter.default is parameter.empty or parameter.name == "out":

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 from rows import rows
 
-from shardcall_core.wire.private_files import (
-    PrivateFileError,
-    open_entry,
-    open_guarded_folder,
-    read_file,
-    write_file,
-)
+from shardcall_core.wire.private_files import PrivateFileError, open_entry, open_guarded_folder, read_file, write_file
 
 OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")

@@ -150,11 +150,7 @@ def test_links_below_the_directory_are_not_written_through(tmp_path):
 
 
 def test_the_error_of_the_block_passes_where_stopping_fails_too(tmp_path):
-    with (
-        profile_of(tmp_path, end=grpc.StatusCode.UNAVAILABLE) as profile,
-        pytest.raises(KeyError),
-        profile,
-    ):
+    with profile_of(tmp_path, end=grpc.StatusCode.UNAVAILABLE) as profile, pytest.raises(KeyError), profile:
         raise KeyError
 
 

@@ -3,6 +3,7 @@
 import random
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,37 +100,36 @@ def constant(content: str, kernel: str = "add") -> str:
 
 
 FLOAT64 = "element_type: ELEMENT_TYPE_FLOAT64"
+
+
+def program(*nodes: str, results: str = "results { node: 0 }") -> str:
+    """The text of a program of nodes."""
+    return f"graphs {{ {' '.join(f'nodes {{ {node} }}' for node in nodes)} {results} }}"
+
+
+F, INPUT, LAST = 'kernel: "f"', "results { input: 0 }", "results { node: 1 }"
 MALFORMED = (
     ("", "graphs is empty"),
     ("graphs {}", r"graphs\[0\].results is empty"),
-    ("graphs { results {} }", r"graphs\[0\].results\[0\] has no source"),
-    ("graphs { results { input: 1024 } }", r"graphs\[0\].results\[0\] refers to input 1024"),
-    ("graphs { results { input: 1 } }", "canonical form: number"),
-    ("graphs { results { input: 0 result: 1 } }", r"results\[0\].result is 1"),
-    ("graphs { results { node: 0 } }", "refers to node 0, where there are 0"),
-    ('graphs { nodes { kernel: "sin" operands { node: 0 } } results { node: 0 } }', r"operands\[0\] refers to node 0"),
-    ("graphs { nodes { operands { input: 0 } } results { node: 0 } }", r"nodes\[0\].kernel is empty"),
-    ('graphs { nodes { kernel: "sin" } results { node: 0 result: 64 } }', "refers to result 64"),
-    ('graphs { nodes { kernel: "sin" parameters { body: 0 } } results { node: 0 } }', r"parameters\[0\].body is 0"),
+    (program(results="results {}"), r"graphs\[0\].results\[0\] has no source"),
+    (program(results="results { input: 1024 }"), r"graphs\[0\].results\[0\] refers to input 1024"),
+    (program(results="results { input: 1 }"), "canonical form: number"),
+    (program(results="results { input: 0 result: 1 }"), r"results\[0\].result is 1"),
+    (program(), "refers to node 0, where there are 0"),
+    (program(f"{F} operands {{ node: 0 }}"), r"operands\[0\] refers to node 0"),
+    (program("operands { input: 0 }"), r"nodes\[0\].kernel is empty"),
+    (program(F, results="results { node: 0 result: 64 }"), "refers to result 64"),
+    (program(f"{F} parameters {{ body: 0 }}"), r"parameters\[0\].body is 0"),
+    (program(f'{F} parameters {{ name: "b" }} parameters {{ name: "a" }}'), r"parameters\[1\].name is 'a' after 'b'"),
+    (program(f'{F} parameters {{ name: "a" }} parameters {{ name: "a" }}'), r"parameters\[1\].name is 'a' after 'a'"),
+    (program(f"{F} in_specs {{}}"), "canonical form"),
     (
-        'graphs { nodes { kernel: "f" parameters { name: "b" } parameters { name: "a" } } results { node: 0 } }',
-        r"parameters\[1\].name is 'a' after 'b'",
+        program(f"{F} operands {{ input: 0 }}", 'kernel: "g"', results=LAST),
+        r"graphs\[0\] is not in its canonical form: n",
     ),
-    (
-        'graphs { nodes { kernel: "f" parameters { name: "a" } parameters { name: "a" } } results { node: 0 } }',
-        r"parameters\[1\].name is 'a' after 'a'",
-    ),
-    ('graphs { nodes { kernel: "f" in_specs {} } results { node: 0 } }', "canonical form"),
-    (
-        'graphs { nodes { kernel: "f" operands { input: 0 } } nodes { kernel: "g" } results { node: 1 } }',
-        r"graphs\[0\] is not in its canonical form: number",
-    ),
-    (
-        'graphs { nodes { kernel: "f" } nodes { kernel: "f" } results { node: 0 } results { node: 1 } }',
-        r"graphs\[0\] is not in its canonical form: number",
-    ),
-    ("graphs { results { input: 0 } } graphs { results { input: 0 } }", "every body once"),
-    ("graphs { results { input: 0 } } graphs { nodes { kernel: 'f' } results { node: 0 } }", "every body once"),
+    (program(F, F, results=f"results {{ node: 0 }} {LAST}"), r"graphs\[0\] is not in its canonical form: number"),
+    (program(results=INPUT) + program(results=INPUT), "every body once"),
+    (program(results=INPUT) + program(F), "every body once"),
 )
 
 
@@ -206,9 +206,10 @@ def test_unknown_fields_are_refused() -> None:
     assert "no field that the contract does not have" in str(refusal(Program.FromString(data)))
 
 
-def repeated(change: Callable[[Program], object]) -> Program:
+def changed(change: Callable[[Any, Any], object]) -> Program:
+    """Returns the message of a program after a change of its graph and its node."""
     message = to_message(negative())
-    change(message)
+    change(message.graphs[0], message.graphs[0].nodes[0])
     return message
 
 
@@ -222,25 +223,22 @@ def doubled(times: int) -> Graph:
 
 
 LIMITS = {
-    "nodes": (repeated(lambda m: m.graphs[0].nodes.extend([m.graphs[0].nodes[0]] * MAX_NODES)), "4,097 nodes"),
-    "operands": (
-        repeated(lambda m: m.graphs[0].nodes[0].operands.extend([m.graphs[0].results[0]] * 64)),
-        "65 operands",
-    ),
-    "results": (repeated(lambda m: m.graphs[0].results.extend([m.graphs[0].results[0]] * 1024)), "1,025 results"),
-    "parameters": (repeated(lambda m: [m.graphs[0].nodes[0].parameters.add() for _ in range(65)]), "65 parameters"),
-    "specs": (repeated(lambda m: [m.graphs[0].nodes[0].out_specs.add() for _ in range(65)]), "65 specs"),
-    "graphs": (repeated(lambda m: m.graphs.extend([m.graphs[0]] * 1024)), "1,025 graphs"),
-    "kernel": (repeated(lambda m: setattr(m.graphs[0].nodes[0], "kernel", "x" * 1025)), "kernel has 1,025 characters"),
+    "nodes": (changed(lambda graph, node: graph.nodes.extend([node] * MAX_NODES)), "4,097 nodes"),
+    "operands": (changed(lambda graph, node: node.operands.extend([graph.results[0]] * 64)), "65 operands"),
+    "results": (changed(lambda graph, node: graph.results.extend([graph.results[0]] * 1024)), "1,025 results"),
+    "parameters": (changed(lambda graph, node: [node.parameters.add() for _ in range(65)]), "65 parameters"),
+    "specs": (changed(lambda graph, node: [node.out_specs.add() for _ in range(65)]), "65 specs"),
+    "graphs": (Program(graphs=to_message(negative()).graphs[:] * 1025), "1,025 graphs"),
+    "kernel": (changed(lambda _, node: setattr(node, "kernel", "x" * 1025)), "kernel has 1,025 characters"),
     "text": (
-        repeated(lambda m: m.graphs[0].nodes[0].parameters.add(name="a", string_value="x" * 4097)),
+        changed(lambda _, node: node.parameters.add(name="a", string_value="x" * 4097)),
         "string_value has 4,097 characters",
     ),
     "integers": (
-        repeated(lambda m: m.graphs[0].nodes[0].parameters.add(name="a").int_list.values.extend([0] * 65)),
+        changed(lambda _, node: node.parameters.add(name="a").int_list.values.extend([0] * 65)),
         "int_list has 65 integers",
     ),
-    "bytes": (repeated(lambda m: setattr(m.graphs[0].nodes[0], "kernel", "x" * MAX_BYTES)), "bytes; at most 1,048,576"),
+    "bytes": (changed(lambda _, node: setattr(node, "kernel", "x" * MAX_BYTES)), "bytes; at most 1,048,576"),
     "expanded": (to_message(doubled(12)), "nodes, those of bodies included,"),
 }
 

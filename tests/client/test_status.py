@@ -8,6 +8,8 @@ from shardcall._src.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS, to_err
 from shardcall.v1 import error_pb2, kernel_service_pb2, timing_pb2
 
 REASONS = [name.removeprefix("ERROR_REASON_") for name in error_pb2.ErrorReason.keys()][1:]  # noqa: SIM118
+EXHAUSTED, INVALID = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INVALID_ARGUMENT
+LATE = grpc.StatusCode.DEADLINE_EXCEEDED
 ENDS = {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}  # the one is no failure, the other the caller's own
 
 
@@ -18,22 +20,29 @@ def client(server):
         yield connected
 
 
-def test_the_error_has_every_field_of_the_servers_status(server, client, abort):
-    server.execute = lambda request, context: abort(
-        context,
-        grpc.StatusCode.RESOURCE_EXHAUSTED,
-        "SERVER_BUSY",
-        "too many calls",
-        at="operand 0",
-        retry_after_s=1.5,
-        limit="4",
-    )
-    with pytest.raises(shardcall.ResourceExhaustedError, match=r"^too many calls$") as caught:
-        client.call("echo", 1.0)
-    error = caught.value
+@pytest.fixture
+def failed(server, client, abort):
+    """Makes a call that the server ends with a status, and with details if there is a reason; returns the error."""
+
+    def fail(error_class, status, message, reason="", *, says=r"^from the server$", **details):
+        def end(request, context):
+            if reason:
+                abort(context, status, reason, message, **details)
+            context.abort(status, message)
+
+        server.execute = end
+        with pytest.raises(error_class, match=says) as caught:
+            client.call("echo", 1.0)
+        return caught.value
+
+    return fail
+
+
+def test_the_error_has_every_field_of_the_servers_status(failed):
+    details = {"at": "operand 0", "retry_after_s": 1.5, "limit": "4", "says": "^too many calls$"}
+    error = failed(shardcall.ResourceExhaustedError, EXHAUSTED, "too many calls", "SERVER_BUSY", **details)
     assert (error.reason, error.field, error.metadata) == ("SERVER_BUSY", "operand 0", {"limit": "4"})
-    assert error.retry_after_s == 1.5
-    assert error.status is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert (error.retry_after_s, error.status) == (1.5, EXHAUSTED)
     assert (error.timing.execute, error.timing.total) == (0.5, 1.0)
     assert error.timing.round_trip > 0
     assert error.__cause__ is None
@@ -50,75 +59,53 @@ def test_a_field_of_a_registered_kernel_has_its_callers_name(server, client, abo
     assert caught.value.field == "rhs_spec"
 
 
-def test_a_status_without_details_may_have_the_reason_in_its_message(server, client):
-    server.execute = lambda request, context: context.abort(
-        grpc.StatusCode.DEADLINE_EXCEEDED, "the caller sent nothing for 30 s (STREAM_IDLE)"
-    )
-    with pytest.raises(shardcall.DeadlineExceededError, match="the caller sent nothing for 30 s") as caught:
-        client.call("echo", 1.0)
-    assert caught.value.reason == "STREAM_IDLE"
-    assert "(STREAM_IDLE)" not in str(caught.value)
+def test_a_status_without_details_may_have_the_reason_in_its_message(failed):
+    message, says = "the caller sent nothing for 30 s (STREAM_IDLE)", "the caller sent nothing for 30 s"
+    error = failed(shardcall.DeadlineExceededError, LATE, message, says=says)
+    assert error.reason == "STREAM_IDLE"
+    assert "(STREAM_IDLE)" not in str(error)
 
 
 @rows("reason", [reason for reason in REASONS if reason != "STREAM_REQUIRED"])
-def test_the_reason_decides_the_class(server, client, abort, reason):
-    server.execute = lambda request, context: abort(context, grpc.StatusCode.UNKNOWN, reason)
-    with pytest.raises(shardcall.ShardcallError, match=r"from the server") as caught:
-        client.call("echo", 1.0)
-    assert caught.value.reason == reason
-    expected = ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
-    assert type(caught.value) is expected
+def test_the_reason_decides_the_class(failed, reason):
+    error = failed(shardcall.ShardcallError, grpc.StatusCode.UNKNOWN, "from the server", reason, says="from the server")
+    assert error.reason == reason
+    assert type(error) is ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
 
 
-def test_an_axis_error_knows_axis_and_rank(server, client, abort):
-    server.execute = lambda request, context: abort(
-        context, grpc.StatusCode.INVALID_ARGUMENT, "AXIS_OUT_OF_RANGE", axis="5", ndim="2"
+def test_an_axis_error_knows_axis_and_rank(failed):
+    axis = {"axis": "5", "ndim": "2"}
+    error = failed(np.exceptions.AxisError, INVALID, "from the server", "AXIS_OUT_OF_RANGE", **axis)
+    assert (error.axis, error.ndim) == (5, 2)
+
+
+def test_a_reason_that_is_not_ours_falls_back_to_the_status(failed):
+    error = failed(
+        shardcall.NotSupportedError, grpc.StatusCode.UNIMPLEMENTED, "later", "OF_A_NEWER_SERVER", says="^later$"
     )
-    with pytest.raises(np.exceptions.AxisError) as caught:
-        client.call("echo", 1.0)
-    assert (caught.value.axis, caught.value.ndim) == (5, 2)
-
-
-def test_a_reason_of_a_newer_server_falls_back_to_the_status(server, client, abort):
-    server.execute = lambda request, context: abort(context, grpc.StatusCode.UNIMPLEMENTED, "NOT_INVENTED", "later")
-    with pytest.raises(shardcall.NotSupportedError, match=r"^later$") as caught:
-        client.call("echo", 1.0)
-    assert caught.value.reason == "NOT_INVENTED"
+    assert error.reason == "OF_A_NEWER_SERVER"
+    domain = {"domain": "proxy", "says": None}
+    error = failed(shardcall.InvalidRequestError, grpc.StatusCode.NOT_FOUND, "later", "KERNEL_NOT_FOUND", **domain)
+    assert error.reason == ""
 
 
 @rows("status", [code for code in grpc.StatusCode if code not in ENDS])
-def test_a_status_without_reason_has_a_class(server, client, status):
-    server.execute = lambda request, context: context.abort(status, "of a proxy")
-    with pytest.raises(shardcall.ShardcallError) as caught:
-        client.call("echo", 1.0)
-    assert type(caught.value) is ERRORS_BY_STATUS[status][0]
-    assert (caught.value.reason, caught.value.status, caught.value.timing) == ("", status, None)
+def test_a_status_without_reason_has_a_class(failed, status):
+    error = failed(shardcall.ShardcallError, status, "of a proxy", says=None)
+    assert type(error) is ERRORS_BY_STATUS[status][0]
+    assert (error.reason, error.status, error.timing) == ("", status, None)
 
 
-def test_a_call_cancelled_by_the_server_reports_its_shutdown(server, client):
-    server.execute = lambda request, context: context.abort(grpc.StatusCode.CANCELLED, "of a server that ends")
-    with pytest.raises(shardcall.ServerUnavailableError, match="shuts down"):
-        client.call("echo", 1.0)
+def test_a_call_cancelled_by_the_server_reports_its_shutdown(failed):
+    failed(shardcall.ServerUnavailableError, grpc.StatusCode.CANCELLED, "of a server that ends", says="shuts down")
 
 
-def test_keys_of_grpc_are_metadata(server, client):
+def test_keys_of_grpc_are_metadata(server, failed):
     details = "Stream removed (Socket closed (GOAWAY received; Error code: 0))"
-    server.execute = lambda request, context: context.abort(grpc.StatusCode.UNAVAILABLE, details)
-    with pytest.raises(shardcall.ServerUnavailableError) as caught:
-        client.call("echo", 1.0)
-    assert str(caught.value) == (
-        f"the server at {server.address} went away or cannot be reached; see whether it runs, and repeat the call"
-    )
-    assert caught.value.metadata == {"grpc": details}
-
-
-def test_reasons_of_another_domain_are_not_ours(server, client, abort):
-    server.execute = lambda request, context: abort(
-        context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND", domain="proxy"
-    )
-    with pytest.raises(shardcall.InvalidRequestError) as caught:
-        client.call("echo", 1.0)
-    assert caught.value.reason == ""
+    advice = "went away or cannot be reached; see whether it runs, and repeat the call"
+    says = f"^the server at {server.address} {advice}$"
+    error = failed(shardcall.ServerUnavailableError, grpc.StatusCode.UNAVAILABLE, details, says=says)
+    assert error.metadata == {"grpc": details}
 
 
 @rows("key", ["grpc-status-details-bin", "shardcall-timing-bin"])
@@ -132,12 +119,9 @@ def test_details_that_cannot_be_read_do_not_hide_the_status(server, client, key)
         client.call("echo", 1.0)
 
 
-def test_a_late_answer_lists_the_phases_that_took_the_time(server, client, abort):
-    server.execute = lambda request, context: abort(
-        context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", "5 s have passed"
-    )
-    with pytest.raises(TimeoutError, match=r"^5 s have passed \(the server's time: receive 0.25 s, execute 0.5 s\)$"):
-        client.call("echo", 1.0)
+def test_a_late_answer_lists_the_phases_that_took_the_time(failed):
+    says = r"^5 s have passed \(the server's time: receive 0.25 s, execute 0.5 s\)$"
+    failed(TimeoutError, LATE, "5 s have passed", "DEADLINE_EXCEEDED", says=says)
 
 
 def test_a_late_answer_reports_the_time_before_the_server_had_the_call():

@@ -43,6 +43,15 @@ def answer(connection, *calls):
     assert connection.receive(frame) == [*calls]
 
 
+def after_three_calls(connection, **options):
+    """Sends three calls in a frame and answers them together; returns the frames after that one."""
+    frames = connection.frames()
+    calls = [send(connection, **options) for _ in range(3)]
+    next(frames)
+    answer(connection, *calls)
+    return frames
+
+
 def numbers(frame):
     items = call_stream_pb2.CallStreamRequest.FromString(frame).items
     return [item.call.number for item in items if item.HasField("call")]
@@ -63,10 +72,7 @@ def test_a_lone_caller_does_not_wait_for_others(connection, pauses):
 
 
 def test_threads_that_were_answered_together_share_the_next_frame(connection, pauses):
-    frames = connection.frames()
-    calls = [send(connection) for _ in range(3)]
-    next(frames)
-    answer(connection, *calls)
+    frames = after_three_calls(connection)
     send(connection)
     pauses += [lambda: send(connection), lambda: send(connection)]
     assert numbers(next(frames)) == [4, 5, 6]
@@ -74,10 +80,7 @@ def test_threads_that_were_answered_together_share_the_next_frame(connection, pa
 
 
 def test_a_thread_that_does_not_call_again_is_waited_for_once(connection, pauses):
-    frames = connection.frames()
-    calls = [send(connection) for _ in range(3)]
-    next(frames)
-    answer(connection, *calls)
+    frames = after_three_calls(connection)
     pauses.append(lambda: None)
     for number in range(4, 7):
         answered = send(connection)
@@ -87,9 +90,6 @@ def test_a_thread_that_does_not_call_again_is_waited_for_once(connection, pauses
 
 
 def test_calls_without_a_waiting_thread_are_not_waited_for(connection, pauses):
-    frames = connection.frames()
-    calls = [send(connection, awaited=False) for _ in range(3)]
-    next(frames)
-    answer(connection, *calls)
+    frames = after_three_calls(connection, awaited=False)
     send(connection)
     assert numbers(next(frames)) == [4]

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
+from client.conftest import echo_stream
 from rows import rows
 
 import shardcall
@@ -162,7 +163,7 @@ def interrupted(server, ended):
 
 @POSIX
 @pytest.mark.parametrize("operand", [1.0, LARGE, np.zeros(64 * 2**20, np.uint8)], ids=["unary", "stream", "upload"])
-def test_ctrl_c_cancels_the_call(server, client, interrupted, echo_stream, operand):
+def test_ctrl_c_cancels_the_call(server, client, interrupted, operand):
     with pytest.raises(KeyboardInterrupt):
         client.call("echo", operand, timeout=25)
     assert interrupted[0].wait(10)
@@ -171,7 +172,7 @@ def test_ctrl_c_cancels_the_call(server, client, interrupted, echo_stream, opera
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def interrupting(echo_stream, number):
+def interrupting(number):
     """Yields answers of a server that sends a signal at several moments.
 
     The moment is chosen by how many chunks have come; each of them wakes code of gRPC that holds locks.
@@ -188,8 +189,8 @@ def interrupting(echo_stream, number):
 
 
 @POSIX
-def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, client, echo_stream):
-    for server.execute_stream in interrupting(echo_stream, signal.SIGINT):
+def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, client):
+    for server.execute_stream in interrupting(signal.SIGINT):
         with pytest.raises(KeyboardInterrupt):
             client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)
     server.execute_stream = echo_stream
@@ -211,7 +212,7 @@ def handle():
 
 @POSIX
 @rows("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_handler_of_the_program_that_returns_does_not_end_the_call(server, client, echo_stream, handle, number):
+def test_a_handler_of_the_program_that_returns_does_not_end_the_call(server, client, handle, number):
     seen = []
 
     def interrupt(requests, context):
@@ -227,14 +228,14 @@ def test_a_handler_of_the_program_that_returns_does_not_end_the_call(server, cli
 
 
 @POSIX
-def test_a_handler_that_raises_cancels_the_call_and_may_set_another(server, client, echo_stream, handle):
+def test_a_handler_that_raises_cancels_the_call_and_may_set_another(server, client, handle):
     """As that of an alarm does."""
 
     def raise_once(number, frame):
         signal.signal(number, signal.SIG_IGN)
         raise TimeoutError("the alarm") from LookupError("its cause")
 
-    for server.execute_stream in interrupting(echo_stream, signal.SIGALRM):
+    for server.execute_stream in interrupting(signal.SIGALRM):
         handle(signal.SIGALRM, raise_once)
         with pytest.raises(TimeoutError, match="the alarm") as caught:
             client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)

@@ -11,7 +11,8 @@ import shardcall
 from shardcall import P
 from shardcall.v1 import array_pb2, mesh_pb2
 
-X = np.arange(4.0)
+X = np.arange(8, dtype=">f8")[::2]  # neither contiguous nor little-endian
+DATA = np.arange(0.0, 8.0, 2.0).tobytes()
 EXHAUSTED, UNAVAILABLE = grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE
 INVALID, PRECONDITION = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION
 
@@ -21,7 +22,7 @@ def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(str
     plain = stream_client.put(X)
     item, other = streams.puts
     assert item.type == array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
-    assert item.inline == X.tobytes()
+    assert item.inline == DATA
     assert item.mesh == mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)])
     assert [list(entry.axis_names) for entry in item.spec.spec.entries] == [["x"]]
     assert item.lease_id == other.lease_id == remote_arrays_of(stream_client).lease_id
@@ -34,25 +35,6 @@ def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(str
     assert (h.shape, h.dtype, h.mesh.size, h.spec, plain.nbytes) == ((4,), np.float64, 1, P(None), 32)
 
 
-@pytest.mark.parametrize(
-    "x",
-    [
-        np.float32(3),
-        np.zeros((0, 3)),
-        np.arange(24).reshape(4, 6)[::2, ::-1],
-        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        np.arange(5, dtype=">i4"),
-        np.array([True, False]),
-    ],
-    ids=["scalar", "empty", "strided", "column-major", "big-endian", "bool"],
-)
-def test_the_bytes_are_row_major_and_little_endian(stream_client, streams, x):
-    stream_client.put(x)
-    (item,) = streams.puts
-    assert item.inline == np.ascontiguousarray(x, x.dtype.newbyteorder("<")).tobytes()
-    assert tuple(item.type.shape) == x.shape
-
-
 def test_a_put_is_sent_again_with_another_handle_after_a_refusal_of_the_moment_and_a_restart(stream_client, streams):
     streams.on_put = in_turn(
         lambda put: put.fail(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.001),
@@ -60,7 +42,7 @@ def test_a_put_is_sent_again_with_another_handle_after_a_refusal_of_the_moment_a
         Call.store,
     )
     h = stream_client.put(X)
-    assert [item.inline for item in streams.puts] == [X.tobytes()] * 3
+    assert [item.inline for item in streams.puts] == [DATA] * 3
     assert len({item.handle for item in streams.puts}) == 3
     assert h.handle == streams.puts[-1].handle.hex()
 
@@ -89,7 +71,7 @@ def test_the_error_of_a_put_is_raised(stream_client, streams):
 
 def test_an_answer_without_the_array_breaks_the_contract(stream_client, streams):
     array_type = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
-    streams.on_put = in_turn(lambda put: put.send(array_type, X.tobytes()))
+    streams.on_put = in_turn(lambda put: put.send(array_type, DATA))
     with pytest.raises(shardcall.ProtocolError, match="the answer to a put is not one array on the mesh"):
         stream_client.put(X)
 

@@ -35,6 +35,14 @@ def client(stream_client, streams):
 
 
 @pytest.fixture
+def there(client):
+    """An array whose call is answered."""
+    array = client.submit("negative", X)
+    assert array.spec is not None
+    return array
+
+
+@pytest.fixture
 def pending(client, streams):
     """An array whose call is not answered before the end of the test."""
     calls = []
@@ -56,20 +64,16 @@ def test_a_pending_array_is_read_without_waiting_for_its_call(pending, streams):
     assert "pending" in repr(pending)
 
 
-def test_an_array_that_is_there_is_read_by_the_stream_too(client, streams):
-    h = client.submit("negative", X)
-    assert h.spec is not None
+def test_an_array_that_is_there_is_read_by_the_stream_too(there, streams):
     for _ in range(3):
-        np.testing.assert_array_equal(h.get(), X)
+        np.testing.assert_array_equal(there.get(), X)
     (stream,) = streams.streams
     assert [item.WhichOneof("item") for item in stream.items][2:] == ["read"] * 3
 
 
-def test_a_read_is_sent_again_after_a_refusal_of_the_moment_and_a_lost_connection(client, streams):
-    h = client.submit("negative", X)
-    assert h.spec is not None
+def test_a_read_is_sent_again_after_a_refusal_of_the_moment_and_a_lost_connection(there, streams):
     streams.on_read = in_turn(refuse, lambda read: read.stream.end(UNAVAILABLE), send)
-    np.testing.assert_array_equal(h.get(), X)
+    np.testing.assert_array_equal(there.get(), X)
     assert len(streams.streams) == 2
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["read"]
 
@@ -101,15 +105,15 @@ def test_a_client_whose_stream_is_refused_reads_by_an_rpc(memory, code, reason):
     assert len(streams.streams) == 1
 
 
-def test_a_read_that_the_server_refuses_for_ever_is_not_repeated(client, streams):
-    h = client.submit("negative", X)
-    assert h.spec is not None
-    streams.on_read = lambda read: read.fail(LOST, "ARRAY_LOST", "it is gone", at="handle", handle=h.handle[:8] + "…")
+def test_a_read_that_the_server_refuses_for_ever_is_not_repeated(client, there, streams):
+    streams.on_read = lambda read: read.fail(
+        LOST, "ARRAY_LOST", "it is gone", at="handle", handle=there.handle[:8] + "…"
+    )
     with pytest.raises(shardcall.ArrayLostError, match="which the mesh no longer has") as caught:
-        h.get()
+        there.get()
     assert caught.value.field == "handle"
     with pytest.raises(shardcall.ArrayLostError, match="which the mesh no longer has"):
-        client.submit("negative", h)
+        client.submit("negative", there)
     assert sum(item.HasField("read") for item in streams.streams[0].items) == 1
 
 
@@ -123,21 +127,17 @@ def test_the_error_of_the_call_is_raised_and_not_that_of_the_read(client, stream
     client.synchronize()
 
 
-def test_an_answer_without_one_array_breaks_the_contract(client, streams):
-    h = client.submit("negative", X)
-    assert h.spec is not None
+def test_an_answer_without_one_array_breaks_the_contract(there, streams):
     streams.on_read = lambda read: read.send(TYPE, X.tobytes()[:-1])
     with pytest.raises(shardcall.ProtocolError, match="31 of 32 bytes"):
-        h.get()
+        there.get()
 
 
-def test_a_read_ends_at_its_timeout_and_is_cancelled(client, streams):
-    h = client.submit("negative", X)
-    assert h.spec is not None
+def test_a_read_ends_at_its_timeout_and_is_cancelled(there, streams):
     reads = []
     streams.on_read = reads.append
     with pytest.raises(shardcall.DeadlineExceededError, match=r"within 0\.05 s"):
-        h.get(timeout=0.05)
+        there.get(timeout=0.05)
     assert streams.streams[0].cancelled.get(timeout=20) == reads[0].item.number
 
 

@@ -106,7 +106,7 @@ def test_a_wait_that_is_not_woken_ends_after_the_answer(client, held, monkeypatc
 def test_waits_that_end_early_leave_nothing(client, held):
     h = client.submit("negative", X)
     for _ in range(3):
-        with pytest.raises(shardcall.DeadlineExceededError):
+        with pytest.raises(shardcall.DeadlineExceededError, match=r"^negative of .* was not answered within 0.01 s"):
             client.synchronize(timeout=0.01)
     assert not version_of(h).pending._waiting
 

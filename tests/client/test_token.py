@@ -98,23 +98,17 @@ def shown(server):
     return server.metadata[-1].get("authorization")
 
 
-def test_an_explicit_token_has_precedence(server, user_token, monkeypatch):
+def test_an_explicit_token_has_precedence_over_that_of_the_environment_and_the_file(server, user_token, monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", VARIABLE)
     with shardcall.connect(server.address, token=EXPLICIT) as client:
         client.call("echo", 1.0)
-        assert shown(server) == f"Bearer {EXPLICIT}"
         client.call("echo", np.zeros(2**18))
-        assert server.requests[-1] == "stream"
-        assert shown(server) == f"Bearer {EXPLICIT}"
         client.plan("echo", 1.0)
-        assert shown(server) == f"Bearer {EXPLICIT}"
-
-
-def test_then_that_of_the_environment(server, user_token, monkeypatch):
-    monkeypatch.setenv("SHARDCALL_TOKEN", VARIABLE)
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
-    assert shown(server) == f"Bearer {VARIABLE}"
+    assert server.requests[1] == "stream"
+    tokens = [metadata["authorization"] for metadata in server.metadata]
+    assert tokens == [f"Bearer {token}" for token in (EXPLICIT, EXPLICIT, EXPLICIT, VARIABLE)]
 
 
 def test_then_that_of_this_users_file_which_only_the_private_socket_is_shown(server, user_token, exchange):

@@ -44,22 +44,10 @@ def test_lines_are_principals(written):
 @rows(
     "text",
     [
-        "",
-        "# nobody\n",
-        "alice run\n",
-        f"alice run {TOKEN} more\n",
-        "alice run short\n",
-        f"alice run {TOKEN}é\n",
-        f"alice fly {TOKEN}\n",
-        f"alice run,,arrays {TOKEN}\n",
-        f"-alice run {TOKEN}\n",
-        f"{'a' * 65} run {TOKEN}\n",
-        f"alice run {'t' * 513}\n",
-        f"{LINE}alice run {TOKEN}2\n",
-        f"{LINE}bob run {TOKEN}\n",
-        f"{LINE}\0\n",
-        f"{TOKEN} alice run\n",
-        LINE * 50_000,
+        *("", "# nobody\n", "alice run\n", f"alice run {TOKEN} more\n", "alice run short\n", f"alice run {TOKEN}é\n"),
+        *(f"alice fly {TOKEN}\n", f"alice run,,arrays {TOKEN}\n", f"-alice run {TOKEN}\n", f"{'a' * 65} run {TOKEN}\n"),
+        *(f"alice run {'t' * 513}\n", f"{LINE}alice run {TOKEN}2\n", f"{LINE}bob run {TOKEN}\n", f"{LINE}\0\n"),
+        *(f"{TOKEN} alice run\n", LINE * 50_000),
     ],
 )
 def test_a_damaged_file_is_refused_and_its_tokens_are_not_shown(written, text):
