@@ -9,19 +9,15 @@ from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
 import pytest
-from mesh.test_commands import WAIT_S, FakeLink
+from mesh.test_commands import ONE_DEVICE, WAIT_S, FakeLink, commands_of
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.layouts.layout import MeshAxes
-from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.program_store import ProgramStore
-from shardcall_server.link.wire import encode_mesh
 from shardcall_server.mesh import compilers
 from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.compilers import CompilationJob, ForkedCompiler, LocalCompiler
-from shardcall_server.mesh.worker import load_kernels
 from shardcall_worker.v1 import link_pb2
 
 OPERAND = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT32, shape=[4])
@@ -114,7 +110,7 @@ def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
 
 
 def prepare(commands: Commands, *call_ids: int) -> None:
-    call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=encode_mesh(MeshAxes((("x", 1),))))
+    call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=ONE_DEVICE)
     for call_id in call_ids:
         command = link_pb2.Prepare(call=call, operands=[OPERAND])
         commands.handle(link_pb2.FrontEndMessage(call_id=call_id, prepare=command), None)
@@ -132,7 +128,7 @@ def test_a_program_that_cannot_be_serialized_is_not_kept_on_disk(link, tmp_path,
 
     monkeypatch.setattr("jax.experimental.serialize_executable.serialize", refuse)
     store = ProgramStore(tmp_path / "programs", 1 << 20)
-    commands = Commands(link, load_kernels(), Platform("cpu", "0", ""), LocalCompiler(store, ""))  # type: ignore[arg-type]
+    commands = commands_of(link, compiler=LocalCompiler(store, ""))
     prepare(commands, 1)
     assert next_answer(link, "prepared").call_id == 1
     commands.close()
@@ -149,7 +145,7 @@ def test_a_program_stays_if_its_compilation_is_ended_while_it_is_answered(link, 
         return compile_parts(*arguments, **how)
 
     monkeypatch.setattr(compilers, "compile_parts", compile_later)
-    commands = Commands(link, load_kernels(), Platform("cpu", "0", ""), compiler)  # type: ignore[arg-type]
+    commands = commands_of(link, compiler=compiler)
     prepare(commands, 1, 2)
     assert link.answers.get(timeout=WAIT_S).HasField("compiling")
     commands._planner.submit(link.goes_on.clear).result(WAIT_S)

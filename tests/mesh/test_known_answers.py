@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from kernels.table_cases import MOVES, OTHERS
+from rows import rows
 from structlog.testing import capture_logs
 
 from shardcall_core.call_error import CallError
@@ -42,7 +43,6 @@ UNCOVERED = {  # by any test
     *("ldexp", "frexp", "erf", "gammaln", "eig", "eigvals", "solve_triangular"),
     *("cholesky", "inv", "solve", "det", "slogdet", "eigh", "eigvalsh", "svd", "svdvals", "qr"),
 }
-REAL = [dtype.name for dtype in elementwise.TYPES if dtype.kind != "c"]
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,13 @@ def suite():
 
 def run(case):
     return case.compile()()()
+
+
+def check_kernels(suite: Suite, dtype: str) -> None:
+    """Runs the tests of all elementwise functions in a type, which must pass."""
+    tests = [case for name, case in suite.known_answers.items() if name.startswith(f"elementwise {dtype} ")]
+    assert tests
+    assert {case.name: outcome for case in tests if (outcome := run(case)) != Outcome({})} == {}
 
 
 def resolved(name, *dtypes, mesh=(("x", 1),)):
@@ -73,22 +80,16 @@ def test_one_wrong_element_of_a_program_of_the_complete_mesh_is_noticed(monkeypa
 
     monkeypatch.setitem(programs._ON_THE_MESH, name, (covered, changed))
     case = {k.name: k for k in programs.known_answers(KERNELS, 8, jax.devices()[0])}
-    assert run(case[name]).failures[kernel].split(" of ")[0] in {
-        "1",
-        "8",
-    }  # replicated values are wrong on every device
+    wrong = run(case[name]).failures[kernel].split(" of ")[0]
+    assert wrong in {"1", "8"}  # replicated values are wrong on every device
 
 
 def test_the_product_and_sum_of_rows_passes(suite):
     assert run(suite.known_answers["product and sum of rows"]) == Outcome({})
 
 
-@pytest.mark.parametrize(
-    "dtype_", ["float64", *(pytest.param(t, marks=pytest.mark.long) for t in TYPES if t != "float64")]
-)
-def test_all_kernels_of_a_type_pass(suite, dtype_):
-    tests = [case for name, case in suite.known_answers.items() if name.startswith(f"elementwise {dtype_} ")]
-    assert {case.name: outcome for case in tests if (outcome := run(case)) != Outcome({})} == {}
+def test_all_kernels_of_float64_pass(suite):
+    check_kernels(suite, "float64")
 
 
 def test_every_elementwise_function_is_in_a_test_of_every_floating_point_type(suite):
@@ -132,12 +133,11 @@ def test_a_function_that_cannot_be_compiled_does_not_keep_the_others_from_being_
     with capture_logs() as logs:
         outcome = run(case)
     assert (list(outcome.failures), outcome.untested) == (["floor"], ("sin",))
-    assert [(line["kernel"], line["element_type"], line["log_level"]) for line in logs] == [
-        ("sin", "float64", "warning")
-    ]
+    lines = [(line["kernel"], line["element_type"], line["log_level"]) for line in logs]
+    assert lines == [("sin", "float64", "warning")]
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")])
+@rows("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")])
 def test_a_lack_of_memory_is_reported_and_leaves_no_function_out(error):
     case = next(elementwise.known_answers([KERNELS["cos"], failing_kernel("sin", error)], 0))
     with pytest.raises(type(error)):
@@ -156,7 +156,7 @@ def test_a_lack_of_memory_for_one_function_alone_does_not_leave_it_out(monkeypat
         case.compile()
 
 
-@pytest.mark.parametrize("dtype_", TYPES)
+@rows("dtype_", TYPES)
 def test_results_rounded_in_their_type_are_right_and_others_are_wrong(dtype_):
     dtype = np.dtype(dtype_)
     x, y, _ = operands = elementwise.operands_of(dtype)
@@ -164,11 +164,10 @@ def test_results_rounded_in_their_type_are_right_and_others_are_wrong(dtype_):
         product = (x.astype(wide_type(dtype)) * y.astype(wide_type(dtype))).astype(dtype)
     multiply = KERNELS["multiply"]
     assert not elementwise.wrong_elements(multiply, product, operands).any()
-    shifted = elementwise.wrong_elements(multiply, np.roll(product, 1), operands)
-    assert shifted.mean() > 0.8
+    assert elementwise.wrong_elements(multiply, np.roll(product, 1), operands).mean() > 0.8
 
 
-@pytest.mark.parametrize("dtype_", REAL)
+@rows("dtype_", [dtype.name for dtype in elementwise.TYPES if dtype.kind != "c"])
 def test_special_values_are_distinguished(dtype_):
     dtype = np.dtype(dtype_)
     operands = elementwise.operands_of(dtype)

@@ -9,8 +9,7 @@ import tracemalloc
 import jax
 import ml_dtypes
 import numpy as np
-import pytest
-from pairs import pairs_of
+from rows import rows
 
 from shardcall_core.layouts.layout import MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
@@ -74,73 +73,67 @@ def values(array: jax.Array, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(array)[tuple(slice(n) for n in shape)]
 
 
-@pytest.mark.parametrize("megabytes", [1, 64], ids=["small", "large"])
-def test_aligned_rows_become_blocks_without_a_copy(copier, megabytes):
-    source = memory_at((8, megabytes * MIB // 64), np.float64)
-    array = put_padded(source, where(ROWS, (("x",), ()), source.shape), copier, may_alias=True)
-    assert pointers(array) == [row.ctypes.data for row in source]
+def placed(name: str, source: np.ndarray, copier: ParallelCopier, *, may_alias: bool = True) -> jax.Array:
+    return put_padded(source, layout(name, source.shape), copier, may_alias=may_alias)
 
 
-def test_what_is_replicated_is_one_memory_for_all_devices(copier):
-    source = memory_at((16, 8), np.float32)
-    array = put_padded(source, layout("replicated", source.shape), copier, may_alias=True)
-    assert pointers(array) == [source.ctypes.data] * 8
-
-
-def test_an_unsharded_array_on_one_device_is_the_callers_memory(copier):
-    source = memory_at((3, 5), np.float64)
-    array = put_padded(source, layout("one device", source.shape), copier, may_alias=True)
-    assert pointers(array) == [source.ctypes.data]
-
-
-@pytest.mark.parametrize("columns", [64, MIB], ids=["small", "large"])
-@pytest.mark.parametrize(
-    ("name", "rows", "offset"),
-    [("rows", 8, 8), ("columns", 8, 0), ("rows", 7, 8)],
-    ids=["unaligned", "columns", "padded too"],
+@rows(
+    ("name", "shape"),
+    [("rows", (8, 64)), ("rows", (8, MIB)), ("replicated", (16, 8)), ("one device", (3, 5)), ("one device", (8, MIB))],
 )
-def test_unaligned_sources_are_copied_and_right(copier, name, rows, offset, columns):
-    source = memory_at((rows, columns), np.int64, offset)
-    array = put_padded(source, layout(name, source.shape), copier, may_alias=True)
+def test_aligned_arrays_become_blocks_without_a_copy(copier, name, shape):
+    source = memory_at(shape, np.float64)
+    blocks = [row.ctypes.data for row in source] if name == "rows" else [source.ctypes.data]
+    array = placed(name, source, copier)
+    assert pointers(array) == blocks * (8 // len(blocks) if name == "replicated" else 1)
+
+
+@rows(
+    ("name", "count", "offset", "columns"),
+    [(*case, columns) for case in (("rows", 8, 8), ("columns", 8, 0), ("rows", 7, 8)) for columns in (64, MIB // 2)],
+)
+def test_unaligned_sources_are_copied_and_right(copier, name, count, offset, columns):
+    source = memory_at((count, columns), np.int64, offset)
+    array = placed(name, source, copier)
     assert bits(values(array, source.shape)) == bits(source)
     assert not shares_memory(array, source)
 
 
 def test_where_the_last_block_needs_padding_the_others_are_not_copied(copier):
     source = memory_at((15, 64), np.int64)
-    array = put_padded(source, layout("rows", source.shape), copier, may_alias=True)
+    array = placed("rows", source, copier)
     *unpadded, padded = pointers(array)
     assert unpadded == [source[row : row + 1].ctypes.data for row in range(0, 14, 2)]
     assert padded != source[14:].ctypes.data
     assert bits(values(array, source.shape)) == bits(source)
 
 
-@pytest.mark.parametrize("may_alias", [True, False], ids=["may alias", "may not"])
+@rows("may_alias", [True, False])
 def test_padding_is_zeros_in_every_block(copier, may_alias):
     source = memory_at((13, 7), np.uint8)
     source[source == 0] = 1
-    array = np.array(put_padded(source, layout("both", source.shape), copier, may_alias=may_alias))
+    array = np.array(placed("both", source, copier, may_alias=may_alias))
     assert array.shape == (16, 8)
     assert bits(array[:13, :7]) == bits(source)
     array[:13, :7] = 0
     assert not array.any()
 
 
-@pytest.mark.parametrize(
-    ("name", "case"), pairs_of([*LAYOUTS], [*itertools.product([*SHAPES, (1024, 4096), (1021, 4093)], [0, 8])]), ids=str
+@rows(
+    ("name", "shape", "offset"),
+    [*itertools.product(LAYOUTS, [*SHAPES, (1021, 513)], [0, 8]), ("rows", (1021, 4093), 8), ("both", (1021, 4093), 8)],
 )
-def test_what_may_not_alias_keeps_its_bits_when_its_source_is_overwritten(copier, name, case):
-    shape, offset = case
+def test_what_may_not_alias_keeps_its_bits_when_its_source_is_overwritten(copier, name, shape, offset):
     source = memory_at(shape, np.float64, offset)
     before = bits(source)
-    array = put_padded(source, layout(name, shape), copier, may_alias=False)
+    array = placed(name, source, copier, may_alias=False)
     jax.block_until_ready(array)
     assert not shares_memory(array, source)
     source.view(np.uint8)[...] = 0xA5
     assert bits(values(array, shape)) == before
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (5,), (16,)], ids=str)
+@rows("shape", [(), (1,), (0,), (5,), (16,)])
 def test_arrays_of_few_axes_may_alias_nothing_either(copier, shape):
     source = memory_at(shape, np.float64)
     before = bits(source)
@@ -150,27 +143,21 @@ def test_arrays_of_few_axes_may_alias_nothing_either(copier, shape):
     assert bits(values(array, shape)) == before
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "shape", "dtype"),
-    pairs_of([*LAYOUTS], SHAPES, [np.bool_, ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, np.complex128]),
-    ids=str,
+    [
+        *itertools.product(LAYOUTS, SHAPES, [np.bool_, ml_dtypes.int4, ml_dtypes.bfloat16, np.complex128]),
+        *((name, (2051, 1021), np.uint64) for name in LAYOUTS),  # by two threads
+    ],
 )
 def test_what_is_gathered_is_what_was_placed(copier, name, shape, dtype):
     source = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
     out = np.full(shape, 1).astype(dtype)
-    gather(put_padded(source, layout(name, shape), copier, may_alias=True), out, copier, lambda _: None)
+    gather(placed(name, source, copier), out, copier, lambda _: None)
     assert bits(out) == bits(source)
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_large_arrays_are_gathered_by_two_threads_and_are_right(copier, name):
-    source = memory_at((2051, 1021), np.uint64)
-    out = np.zeros_like(source)
-    gather(put_padded(source, layout(name, source.shape), copier, may_alias=True), out, copier, lambda _: None)
-    assert bits(out) == bits(source)
-
-
-@pytest.mark.parametrize(("name", "slab_bytes"), pairs_of([*LAYOUTS], [1, 100, 4096]))
+@rows(("name", "slab_bytes"), itertools.product(LAYOUTS, [1, 100, 4096]))
 def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, slab_bytes):
     monkeypatch.setattr(placement_module, "_SLAB_BYTES", slab_bytes)
     monkeypatch.setattr(placement_module, "_LARGE_BYTES", 64)  # both threads at work
@@ -182,7 +169,7 @@ def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, sl
         reported.append(byte_count)
         assert bits(out)[:byte_count] == bits(source)[:byte_count]
 
-    gather(put_padded(source, layout(name, source.shape), copier, may_alias=True), out, copier, report)
+    gather(placed(name, source, copier), out, copier, report)
     steps = [after - before for before, after in itertools.pairwise([0, *reported])]
     assert min(steps) > 0
     assert max(steps) <= max(slab_bytes, source.nbytes // 61)
@@ -193,7 +180,7 @@ def test_reported_bytes_are_present_at_that_moment(copier, monkeypatch, name, sl
 
 def test_a_gather_takes_no_additional_memory(copier):
     source = memory_at((1024, 4096), np.float64)
-    array = put_padded(source, layout("both", source.shape), copier, may_alias=True)
+    array = placed("both", source, copier)
     out = np.zeros_like(source)
     tracemalloc.start()
     try:

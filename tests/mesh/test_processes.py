@@ -2,17 +2,18 @@
 
 import jax
 import numpy as np
-import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from pairs import pairs_of
+from rows import rows
 
 from shardcall_server.mesh.processes import sum_and_scatter
 
 SIZES = {"a": 4, "b": 2}
 
 
-@pytest.mark.parametrize(("axis", "tiled", "names"), pairs_of([0, 1], [True, False], [("a", "b"), ("b", "a"), "b"]))
+@rows(
+    ("axis", "tiled", "names"), [(0, True, ("a", "b")), (1, False, ("a", "b")), (1, True, ("b", "a")), (0, False, "b")]
+)
 def test_sums_are_scattered_as_by_psum_scatter(names, tiled, axis):
     size = int(np.prod([SIZES[name] for name in names]))
     length = 2 * size if tiled else size

@@ -1,13 +1,15 @@
 """Recording in a worker, where files cannot be written, and where there are too many events."""
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import pytest
+from server.refusals import refused
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.mesh import profiling
 from shardcall_server.mesh.profiling import Profiler, count_events, recordable
 
@@ -33,33 +35,35 @@ def written(directory) -> list[str]:
     return [path.suffix for path in directory.rglob("*") if path.is_file()]
 
 
-def test_one_recording_at_a_time(profiler, tmp_path):
-    profiler.start(str(tmp_path / "one"))
-    with pytest.raises(CallError) as refused:
-        profiler.start(str(tmp_path / "two"))
-    assert refused.value.reason is Reason.PROFILE_STATE
-    jnp.ones(3).block_until_ready()
-    profiler.stop()
-    assert ".pb" in written(tmp_path / "one")
-    with pytest.raises(CallError) as refused:
-        profiler.stop()
-    assert refused.value.reason is Reason.PROFILE_STATE
-
-
-def test_a_full_disk_ends_one_recording_and_no_later_one(profiler, tmp_path, monkeypatch):
+def fill_disk_once(monkeypatch: pytest.MonkeyPatch, part: Path) -> None:
+    """Has the next end of a recording fail, with a part of it written."""
     stop_trace, failures = jax.profiler.stop_trace, iter([True])
 
     def disk_full() -> None:
         if next(failures, False):
-            (tmp_path / "one" / "part").mkdir(parents=True)
+            part.mkdir(parents=True)
             raise RuntimeError("RESOURCE_EXHAUSTED: No space left on device")
         stop_trace()
 
     monkeypatch.setattr(jax.profiler, "stop_trace", disk_full)
+
+
+def test_one_recording_at_a_time(profiler, tmp_path):
     profiler.start(str(tmp_path / "one"))
-    with pytest.raises(CallError, match="lack of disk space") as refused:
+    with refused(Reason.PROFILE_STATE):
+        profiler.start(str(tmp_path / "two"))
+    jnp.ones(3).block_until_ready()
+    profiler.stop()
+    assert ".pb" in written(tmp_path / "one")
+    with refused(Reason.PROFILE_STATE):
         profiler.stop()
-    assert refused.value.reason is Reason.CALL_TOO_LARGE
+
+
+def test_a_full_disk_ends_one_recording_and_no_later_one(profiler, tmp_path, monkeypatch):
+    fill_disk_once(monkeypatch, tmp_path / "one" / "part")
+    profiler.start(str(tmp_path / "one"))
+    with refused(Reason.CALL_TOO_LARGE, "lack of disk space"):
+        profiler.stop()
     assert not (tmp_path / "one" / "part").exists()
     profiler.start(str(tmp_path / "two"))
     profiler.stop()
@@ -98,18 +102,11 @@ def test_a_launch_that_began_long_before_the_recording_counts_in_part(profiler, 
 
 def test_a_truncated_recording_that_could_not_be_written_fails_when_it_is_stopped(profiler, tmp_path, monkeypatch):
     monkeypatch.setattr(profiling, "_MAX_EVENTS", 1)
-    stop_trace, failures = jax.profiler.stop_trace, iter([True])
-
-    def disk_full() -> None:
-        if next(failures, False):
-            raise RuntimeError("RESOURCE_EXHAUSTED: No space left on device")
-        stop_trace()
-
-    monkeypatch.setattr(jax.profiler, "stop_trace", disk_full)
+    fill_disk_once(monkeypatch, tmp_path / "one" / "part")
     profiler.start(str(tmp_path / "one"))
     count_events(PROGRAM, time.monotonic())
     profiler.truncate()
-    with pytest.raises(CallError, match="lack of disk space"):
+    with refused(Reason.CALL_TOO_LARGE, "lack of disk space"):
         profiler.stop()
     profiler.start(str(tmp_path / "two"))
     assert not profiler.stop()

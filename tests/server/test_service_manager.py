@@ -79,7 +79,7 @@ def test_a_server_notifies_of_its_start_and_its_stop(tmp_path, monkeypatch):
         receiver.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "2000000")
-        with running_server(devices=1) as running:
+        with running_server(devices=1, why="it is ended, and notifies a service manager") as running:
             assert received(receiver) == {"READY": "1", "STATUS": f"serves at {running.address}"}
             assert received(receiver) == received(receiver) == {"WATCHDOG": "1"}
             running.process.send_signal(signal.SIGTERM)
