@@ -34,11 +34,13 @@ class _LeasedArray:
     """An array under a lease.
 
     Attributes:
+        waking: the reference that wakes the lease's thread when the array is dropped.
         version: the array, while the caller has an object of it.
         listed_at: the number of the last call that had begun when the array first appeared in a list; the answer of
             that call, or of one before it, may still return it to a caller. 0 after an answer has returned it.
     """
 
+    waking: weakref.ref[ArrayVersion]
     version: weakref.ref[ArrayVersion]
     listed_at: int = 0
 
@@ -84,6 +86,7 @@ class Lease:
         """The number of deletions of dropped arrays that have ended."""
         self._lost: SimpleQueue[bytes] = SimpleQueue()  # the handles of the objects that the caller has dropped
         self._unchecked: set[bytes] = set()  # those that have been read from `_lost`
+        self._wakes: SimpleQueue[object] = SimpleQueue()  # an item for each dropped object, and one of `close`
         self._closing = threading.Event()  # set by `close`
         if self._closed:
             self._closing.set()
@@ -136,8 +139,11 @@ class Lease:
         check_held(self._lock)
         # No Python code runs when an object is dropped, which may happen anywhere: a Ctrl-C in it would be ignored, and
         # it must wait for no lock. The argument that follows, the reference, means nothing to a queue without a limit.
-        on_lost = partial(self._lost.put, handle)
-        self._arrays[handle] = _LeasedArray(weakref.ref(version, on_lost), listed_at)
+        # The thread does not wait for `_lost` itself: from Python 3.13 on a queue hands an item to the thread that
+        # waits, and until that runs no other would find the handle. Of two references the later one is called first.
+        waking = weakref.ref(version, self._wakes.put)
+        lost = weakref.ref(version, partial(self._lost.put, handle))
+        self._arrays[handle] = _LeasedArray(waking, lost, listed_at)
         if self._thread is None and not self._closing.is_set():
             self._thread = start_thread("shardcall-lease", self._renew_periodically)
 
@@ -200,7 +206,7 @@ class Lease:
         """Stops the thread; returns the handles of all arrays, and those that the caller still has."""
         self._closed = True
         self._closing.set()
-        self._lost.put(b"")  # wakes the thread
+        self._wakes.put(None)
         with self._lock:
             held, self._arrays = self._arrays, {}
         return list(held), _alive(held.values())
@@ -238,8 +244,10 @@ class Lease:
         due = time.monotonic() + self._interval_s
         while (left_s := due - time.monotonic()) > 0 and not self._closing.is_set():
             with contextlib.suppress(Empty):
-                self._lost.put(self._lost.get(timeout=left_s))
+                self._wakes.get(timeout=left_s)
                 self._closing.wait(min(self._collection_s, left_s))
+                while self._wakes.qsize():  # before the handles are read
+                    self._wakes.get()
                 if not self._closing.is_set():
                     with contextlib.suppress(ShardcallError):  # tried again in the next round
                         self.delete_dropped(self._delete)
