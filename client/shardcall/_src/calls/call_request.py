@@ -110,7 +110,10 @@ def prepare(
     Raises:
         ShardcallError: of the class that fits, if the arguments are invalid.
     """
-    memo = CallMemo[kernel_pb2.KernelCall]() if memo is None else memo
+    if memo is None:
+        memo = (
+            CallMemo()
+        )  # not `CallMemo[...]()`, which imports a module from Python 3.12 on: an error where Python exits
     if not isinstance(kernel, str):
         raise InvalidRequestError(f"kernel is {kernel!r}; give its name", field="kernel")
     if not isinstance(options.strategy, str):
