@@ -43,8 +43,10 @@ def start_thread(name: str, target: Callable[..., object], arguments: Sequence[o
     return thread
 
 
-def no_thread(error: RuntimeError) -> ResourceExhaustedError:
+def no_thread(error: RuntimeError) -> ClientClosedError | ResourceExhaustedError:
     """Returns the error of a call that needs a thread, from that of its start."""
+    if "interpreter shutdown" in str(error):  # Python 3.12 starts none in functions of `atexit` either
+        return ClientClosedError("Python exits and starts no threads any more, and this call needs one; make it before")
     return ResourceExhaustedError(
         f"a thread of the client cannot be started: {error}; let this process have more memory (ulimit -v) or more "
         "threads (ulimit -u)",
