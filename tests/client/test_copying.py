@@ -69,7 +69,7 @@ def test_a_copy_for_which_no_thread_starts_is_not_repeated_later(copier, monkeyp
 
     target = np.zeros(16 * MIB, np.uint8)
     with monkeypatch.context() as limited:
-        limited.setattr(threading, "_start_new_thread", refuse)
+        limited.setattr(threading.Thread, "start", refuse)
         copier.copy(target, np.ones_like(target))
     assert target.all()
     target[:] = 0

@@ -55,7 +55,7 @@ def test_values_in_closures_and_defaults_are_followed():
     seen.append(state(f))
     options["k"] = 0.0
     seen.append(state(f))
-    array.dtype = "i8"
+    array = array.view("i8")  # the function sees the variable, and so another array of the same bytes
     seen.append(state(f))
     seen.append(state(functools.partial(f, v=1)))
     assert None not in seen
