@@ -1,5 +1,5 @@
 # Every command a developer needs; `make` alone lists them. Needs Python 3.11 or newer and nothing else:
-# what the targets use is installed into .venv from hashed locks.
+# what the targets use is installed into .venv, or with PYTHON=python3.13 into .venv-3.13, from hashed locks.
 
 PYTHON ?= python3
 ARGS ?=
@@ -8,14 +8,25 @@ LOAD ?= 8
 # A test run starts hundreds of servers: where the bytecode of our modules may not be kept, each compiles it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-run := .venv/bin/python
+# .venv is the environment of python3, and an interpreter of another version has one of its own. If there is a .venv, its
+# version is compared: python3 is the other one where the other environment is active. An interpreter that does not run
+# has no version, and is named by the recipe that needs it.
+version_of = $(shell $(1) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+environment := .venv
+ifneq ($(PYTHON),python3)
+version := $(call version_of,$(PYTHON))
+ifneq ($(version),$(call version_of,$(or $(wildcard .venv/bin/python),python3)))
+environment := .venv-$(or $(version),$(notdir $(PYTHON)))
+endif
+endif
+run := $(environment)/bin/python
 # uv does not read pip's configuration: without an index of its own, it gets pip's (of the environment, else of a file).
 pip_index = $(run) -m pip config list | sed -nE "s/^(:env:|global)\.index-url='(.*)'/\2/p" | head -n 1
-uv = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(pip_index))}" .venv/bin/uv
+uv = UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(pip_index))}" $(environment)/bin/uv
 # Where uv is killed it leaves packages in part, and takes them for complete later: .venv then lacks the stamp of uv, and is
 # made anew. Where uv fails (status 1 or 2) it has changed nothing. The stamp is moved, since it keeps its time so.
-install = mv $(venv_uv) .venv/.unfinished; $(uv) pip install --quiet --python $(run) $(1); status=$$?; \
-	[ $$status -gt 2 ] || mv .venv/.unfinished $(venv_uv); exit $$status
+install = mv $(venv_uv) $(environment)/.unfinished; $(uv) pip install --quiet --python $(run) $(1); status=$$?; \
+	[ $$status -gt 2 ] || mv $(environment)/.unfinished $(venv_uv); exit $$status
 # A file's tests stay in one process, so that what they share is made once, and those files begin first that take longest
 # (tests/conftest.py). Many wait, so two processes more than there are processors; more than 4 would wait for one long file.
 in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 2 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
@@ -25,9 +36,9 @@ full := --full --timeout 3600
 # contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.
 # .venv has three, each for what the one before it lacks: uv, the server, everything.
 stamp = $(1)-$(shell (pwd && cat $(2) 2>/dev/null) | cksum | cut -d ' ' -f 1)
-venv_uv := $(call stamp,.venv/.uv,requirements/uv.txt)
-venv_server := $(call stamp,.venv/.server,requirements/server.txt requirements/build.txt pyproject.toml client/shardcall/_version.py)
-venv := $(call stamp,.venv/.dev,requirements/dev.txt)
+venv_uv := $(call stamp,$(environment)/.uv,requirements/uv.txt)
+venv_server := $(call stamp,$(environment)/.server,requirements/server.txt requirements/build.txt pyproject.toml client/shardcall/_version.py)
+venv := $(call stamp,$(environment)/.dev,requirements/dev.txt)
 venv_release := $(call stamp,.venv-release/.made-from,requirements/release.txt)
 venv_docs := $(call stamp,.venv-docs/.made-from,requirements/docs.txt pyproject.toml)
 venv_protos := $(call stamp,.venv-protos/.made-from,requirements/protos.txt)
@@ -42,8 +53,8 @@ help: ## list the commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F '|' '{ printf "%-22s %s\n", $$1, $$2 }'
 
 demo: $(venv_server) ## start a private server of 8 devices, ask it the first question, compare with NumPy
-	@.venv/bin/shardcall demo $(ARGS)
-	@printf '\nNext: source .venv/bin/activate, and go on with docs/quickstart.md\n'
+	@$(environment)/bin/shardcall demo $(ARGS)
+	@printf '\nNext: source $(environment)/bin/activate, and go on with docs/quickstart.md\n'
 
 cluster-demo: ## make one mesh of four containers, ask it the first question, kill one (needs Docker alone)
 	@$(PYTHON) deploy/cluster_demo.py
@@ -178,7 +189,7 @@ release: $(venv_release) $(node_modules) ## build the wheel, the sdist and SBOMs
 	@.venv-release/bin/python deploy/release.py $(ARGS)
 
 clean: ## remove the environments and everything built
-	rm -rf .venv .venv-docs .venv-protos .venv-release protos/node_modules examples/node/node_modules dist build site
+	rm -rf .venv .venv-* protos/node_modules examples/node/node_modules dist build site
 	rm -rf .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
@@ -191,21 +202,21 @@ venv-protos: $(venv_protos)
 $(venv_uv):
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("shardcall needs Python 3.11 or newer, and \
 	this is %d.%d; name another one with PYTHON=python3.12" % sys.version_info[:2])'
-	@echo 'Making .venv'
-	@$(PYTHON) -m venv --clear .venv
+	@echo 'Making $(environment)'
+	@$(PYTHON) -m venv --clear $(environment)
 	@$(run) -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/uv.txt
 	@touch $@
 
 $(venv_server): $(venv_uv)
-	@echo 'Installing the server into .venv from requirements/server.txt'
-	@rm -f .venv/.server-* .venv/.dev-*
+	@echo 'Installing the server into $(environment) from requirements/server.txt'
+	@rm -f $(environment)/.server-* $(environment)/.dev-*
 	@$(call install,--require-hashes --requirement requirements/server.txt --requirement requirements/build.txt)
 	@$(call install,--no-deps --no-build-isolation --editable .)
 	@touch $@
 
 $(venv): $(venv_server)
-	@echo 'Installing what the tests need into .venv from requirements/dev.txt'
-	@rm -f .venv/.dev-*
+	@echo 'Installing what the tests need into $(environment) from requirements/dev.txt'
+	@rm -f $(environment)/.dev-*
 	@$(call install,--require-hashes --requirement requirements/dev.txt)
 	@touch $@
 

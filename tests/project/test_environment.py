@@ -1,4 +1,4 @@
-"""Packages that `make` installs into .venv: those of the server for the demo, and the others for the tests, once."""
+"""Environments that `make` makes: the server's packages for the demo, the others for the tests, once for a version."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ def checkout(tmp_path: Path, root: Path) -> Path:
     return folder
 
 
-def installs(checkout: Path, target: str) -> list[str]:
+def installs(checkout: Path, target: str, *variables: str) -> list[str]:
     """Returns the locks that ``make TARGET`` would install, in order, and leaves the stamps as if it had."""
-    environment = {name: value for name, value in os.environ.items() if name not in {"MAKEFLAGS", "MFLAGS"}}
-    command = ["make", "--dry-run", "--no-print-directory", target]
+    outer = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "PYTHON"}  # of the `make test` that runs this
+    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    command = ["make", "--dry-run", "--no-print-directory", target, *variables]
     completed = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=True)
     locks = []
     for arguments in map(str.split, completed.stdout.splitlines()):
@@ -44,6 +45,14 @@ def installs(checkout: Path, target: str) -> list[str]:
             (checkout / arguments[1]).parent.mkdir(exist_ok=True)
             (checkout / arguments[1]).touch()
     return locks
+
+
+def write_interpreter(path: Path, version: str) -> Path:
+    """Writes a program that has a version of Python as its only answer; returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho {version}\n")
+    path.chmod(0o755)
+    return path
 
 
 def change(file: Path) -> None:
@@ -92,3 +101,43 @@ def test_an_environment_that_was_moved_is_created_again(checkout: Path):
 def test_the_lock_needs_uv_alone(checkout: Path):
     change(checkout / "pyproject.toml")
     assert installs(checkout, "lock") == ["uv"]
+
+
+def test_each_version_of_python_has_an_environment_of_its_own(checkout: Path, tmp_path: Path):
+    other = f"PYTHON={write_interpreter(tmp_path / 'python3.99', '3.99')}"
+    assert installs(checkout, "test") == installs(checkout, "test", other) == ["uv", "server", "build", "dev"]
+    assert {folder.name for folder in checkout.glob(".venv*")} == {".venv", ".venv-3.99"}
+    assert installs(checkout, "test") == installs(checkout, "test", other) == []
+
+
+def test_the_version_of_an_interpreter_and_not_its_name_decides(checkout: Path, tmp_path: Path):
+    installs(checkout, "test")
+    write_interpreter(checkout / ".venv/bin/python", "3.98")
+    assert installs(checkout, "test", f"PYTHON={write_interpreter(tmp_path / 'same/python', '3.98')}") == []
+
+
+def test_an_active_environment_of_another_version_is_not_taken_for_the_default(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    installs(checkout, "test")
+    write_interpreter(checkout / ".venv/bin/python", "3.98")
+    active = write_interpreter(tmp_path / "active/python3", "3.99").parent
+    write_interpreter(active / "python3.99", "3.99")
+    monkeypatch.setenv("PATH", f"{active}:{os.environ['PATH']}")
+    assert installs(checkout, "test", "PYTHON=python3.99") == ["uv", "server", "build", "dev"]
+    assert (checkout / ".venv-3.99").is_dir()
+    assert installs(checkout, "test") == []
+
+
+def test_an_interpreter_that_is_not_there_does_not_run_the_tests_in_the_default_environment(checkout: Path):
+    installs(checkout, "test")
+    assert installs(checkout, "test", "PYTHON=python3.no") == ["uv", "server", "build", "dev"]
+    assert (checkout / ".venv-python3.no").is_dir()
+
+
+def test_all_environments_are_removed(checkout: Path, tmp_path: Path):
+    other = f"PYTHON={write_interpreter(tmp_path / 'python3.99', '3.99')}"
+    for variables in ((), (other,)):
+        installs(checkout, "demo", *variables)
+    subprocess.run(["make", "--no-print-directory", "clean"], cwd=checkout, capture_output=True, check=True)
+    assert not list(checkout.glob(".venv*"))
