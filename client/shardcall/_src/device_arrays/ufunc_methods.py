@@ -377,7 +377,8 @@ def _result_type(method: Callable[..., Any], x: Any, **how: Any) -> DType:
 
 
 def _dtype(x: Any) -> DType:
-    return x.dtype if is_remote(x) else np.asarray(x).dtype
+    dtype: DType = x.dtype if is_remote(x) else np.asarray(x).dtype
+    return dtype
 
 
 def _typed(functions: Any, x: Any, dtype: DType) -> Any:
