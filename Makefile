@@ -46,7 +46,7 @@ node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions docs protos lock release clean venv venv-docs venv-protos
+.PHONY: help demo cluster-demo notebooks test test-docker test-long test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions docs protos lock release clean venv venv-docs venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -62,9 +62,15 @@ cluster-demo: ## make one mesh of four containers, ask it the first question, ki
 notebooks: $(venv) ## execute the notebooks of examples/notebooks and write their outputs into them
 	@$(run) examples/notebooks/execute.py $(ARGS)
 
-test: $(venv) ## run the tests, without the long ones and, where no Docker engine answers, the container's
+test: $(venv) ## run the tests, without the long ones
 	@echo 'Testing (make test-all adds the tests marked long; ARGS="-k name" picks some)'
 	@$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
+
+test-docker: $(venv) ## run the tests of the container and of the cluster (needs Docker)
+	@$(run) -m pytest tests/project -n 0 -m docker $(ARGS)
+
+test-long: $(venv) ## run long tests (ARGS="tests/kernels" picks some)
+	@$(run) -m pytest $(in_parallel) -m 'long and not docker and not soak and not fuzz' $(ARGS)
 
 test-under-load: $(venv) ## run the tests beside 8 busy loops (LOAD=20 for more)
 	@echo 'Testing beside $(LOAD) busy loops'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import signal
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,16 +24,20 @@ from shardcall_core.wire import token_file
 
 LONG_FORM = Sampling(strength=3, cases=64, values=16)
 LONG_FORM_OF_FOLDERS = {"numpy_suite": Sampling(strength=2, cases=8, values=8)}
+_BEGAN = time.monotonic()
 # How long an example takes says as much about the machine as about the code.
 settings.register_profile("shardcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shardcall")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds ``--full``, for the long form of tests/faults, ``--every-case``, ``--part``, and ``--failures-to``."""
+    """Adds the options of this project's tests."""
     parser.addoption("--full", action="store_true", help="full counts and durations in tests/faults")
     parser.addoption("--every-case", action="store_true", help="not samples of cases, nor of NumPy's calls: for hours")
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N parts of the tests, the same in every run")
+    parser.addoption(
+        "--for-s", type=float, metavar="S", help="begin no test later than so many seconds after the start"
+    )
     parser.addoption("--failures-to", type=Path, metavar="FILE", help="write each failure to FILE, a line of JSON each")
 
 
@@ -93,6 +98,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks the tests of long folders."""
     if item.path.parent.name in LONG_FOLDERS:
         item.add_marker(pytest.mark.long)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips tests when the time of the run is over."""
+    for_s = item.config.getoption("--for-s")
+    if for_s is not None and time.monotonic() > _BEGAN + for_s:
+        pytest.skip(f"the {for_s:g} s of this run are over")
 
 
 @pytest.hookimpl(trylast=True)  # after the order was drawn

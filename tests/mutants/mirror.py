@@ -31,19 +31,20 @@ def sources(root: Path) -> list[str]:
 
 
 class Mirror:
-    """Which test files mirror which source: those of the short form, which a change is run against.
+    """Which test files mirror which source: those of the short form, or the others.
 
     Args:
         root: of the tree with both.
+        long: True for the files that the short form leaves out.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, long: bool = False) -> None:
         self._modules = {file: _module(file) for file in sources(root)}
         names = set(self._modules.values())
         self._imports = {_module(file): _imported((root / file).read_text(), names) for file in self._modules}
         folders = sorted({folder for folders in _FOLDERS.values() for folder in folders})
         files = (test for folder in folders for test in (root / "tests" / folder).glob("test_*.py"))
-        texts = {test: test.read_text() for test in files if not is_long(test)}
+        texts = {test: test.read_text() for test in files if is_long(test) == long}
         self._sizes = {str(test.relative_to(root)): len(text) for test, text in texts.items()}
         self._tests = {str(test.relative_to(root)): _imported(text, names) for test, text in texts.items()}
         self._identifiers = {str(test.relative_to(root)): set(re.findall(r"\w+", text)) for test, text in texts.items()}

@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+from mutants.changed import long_tests
 from mutants.mirror import Mirror, sources
 
 TREE = {
@@ -49,3 +50,13 @@ def test_tests_mirror_by_name_by_import_and_by_word(tree: Path, file: str, scope
     everything = "tests/end_to_end/test_calls.py"
     assert Mirror(tree).tests(file, scope, 5) == [*(f"tests/{test}" for test in expected), everything]
     assert Mirror(tree).tests(file, scope, 1) == [f"tests/{expected[0]}", everything]
+
+
+def test_long_files_mirror_apart(tree: Path):
+    assert Mirror(tree, long=True).tests("client/shardcall/_src/deep.py", (), 5) == ["tests/client/test_deep_long.py"]
+
+
+def test_the_long_files_of_changes_are_those_that_mirror_them_and_those_that_changed(tree: Path):
+    tests = [f"tests/client/test_deep{end}.py" for end in ("", "_long")]
+    assert long_tests(["client/shardcall/_src/deep.py", *tests, "README.md"], tree) == tests[1:]
+    assert long_tests(["README.md"], tree) == []
