@@ -17,27 +17,12 @@ from shardcall_server.authoring.runner import use_virtual_devices
 from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
 
 pytestmark = pytest.mark.long
-
 use_virtual_devices()
 
 
 SIZES = (4097,)
-
-
-QUICK = (*REAL, "bfloat16", "int8")
-
-
-HALVES = {"bfloat16": 0, "int8": 1}
-"""Of narrow types, which are computed in wider ones, and of integers the short form has every second row."""
-
-
-COLUMNS = [
-    pytest.param(c, half, marks=() if c in QUICK and HALVES.get(c, half) == half else pytest.mark.long)
-    for c in (*FLOATS, *INTEGERS)
-    for half in (0, 1)
-]
-
-
+COLUMNS = list(itertools.product((*FLOATS, *INTEGERS), (0, 1)))
+"""The element types, each with the two halves of its rows."""
 OF_INTEGERS = ("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift", "right_shift", "gcd", "lcm")
 
 

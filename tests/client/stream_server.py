@@ -229,7 +229,7 @@ class StreamServer:
         yield from stream.answers()
 
 
-def in_turn(*answers: Callable[[Call], object]) -> Callable[[Call], None]:
+def one_by_one(*answers: Callable[[Call], object]) -> Callable[[Call], None]:
     """Returns what gives each call the next answer."""
     left = list(answers)
 

@@ -8,7 +8,7 @@ import time
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, in_threads, in_turn, wait_for
+from client.stream_server import Call, in_threads, one_by_one, wait_for
 from client_parts import stream_of
 
 import shardcall
@@ -70,7 +70,7 @@ def test_a_call_without_time_for_a_retry_fails_at_once(client, streams):
 
 
 def test_a_stream_that_ends_well_with_calls_unanswered_is_broken(client, streams):
-    streams.on_call = in_turn(lambda call: call.stream.end(), Call.answer)
+    streams.on_call = one_by_one(lambda call: call.stream.end(), Call.answer)
     assert client.call("echo", 1.0).array == 1.0
 
 
@@ -84,7 +84,7 @@ def test_an_error_of_the_stream_is_the_error_of_its_calls(client, streams):
     ("status", "reason"), [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (UNAVAILABLE, "MESH_NOT_READY")]
 )
 def test_an_answer_that_asks_for_a_retry_is_followed(client, streams, status, reason):
-    streams.on_call = in_turn(*[lambda call: call.fail(status, reason, retry_after_s=0.01)] * 2, Call.answer)
+    streams.on_call = one_by_one(*[lambda call: call.fail(status, reason, retry_after_s=0.01)] * 2, Call.answer)
     assert client.call("echo", 1.0).array == 1.0
     assert len(streams.calls) == 3
     assert len({call.item.request_id for call in streams.calls}) == 1
@@ -194,7 +194,7 @@ def test_a_client_that_is_dropped_ends_its_stream(server, streams):
 
 def test_a_garbled_frame_fails_the_calls(client, streams):
     garbled = kernel_pb2.KernelCall(kernel="no frame")
-    streams.on_call = in_turn(lambda call: call.stream.send_frame(garbled), Call.answer)
+    streams.on_call = one_by_one(lambda call: call.stream.send_frame(garbled), Call.answer)
     with pytest.raises(shardcall.InternalServerError):
         client.call("echo", 1.0)
     assert client.call("echo", 1.0).array == 1.0

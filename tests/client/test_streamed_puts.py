@@ -4,7 +4,7 @@ import grpc
 import numpy as np
 import pytest
 from client.conftest import with_call_streams
-from client.stream_server import Call, StreamServer, in_turn
+from client.stream_server import Call, StreamServer, one_by_one
 from client_parts import remote_arrays_of
 
 import shardcall
@@ -36,7 +36,7 @@ def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(str
 
 
 def test_a_put_is_sent_again_with_another_handle_after_a_refusal_of_the_moment_and_a_restart(stream_client, streams):
-    streams.on_put = in_turn(
+    streams.on_put = one_by_one(
         lambda put: put.fail(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.001),
         lambda put: put.fail(UNAVAILABLE, "MESH_RESTARTED"),
         Call.store,
@@ -48,7 +48,7 @@ def test_a_put_is_sent_again_with_another_handle_after_a_refusal_of_the_moment_a
 
 
 def test_a_put_is_sent_again_as_it_was_after_a_lost_connection(stream_client, streams):
-    streams.on_put = in_turn(lambda put: put.stream.end(UNAVAILABLE), Call.store)
+    streams.on_put = one_by_one(lambda put: put.stream.end(UNAVAILABLE), Call.store)
     h = stream_client.put(X)
     first, second = streams.puts
     assert (first.handle, first.request_id) == (second.handle, second.request_id)
@@ -56,14 +56,14 @@ def test_a_put_is_sent_again_as_it_was_after_a_lost_connection(stream_client, st
 
 
 def test_a_second_restart_of_the_mesh_is_raised(stream_client, streams):
-    streams.on_put = in_turn(*[lambda put: put.fail(UNAVAILABLE, "MESH_RESTARTED")] * 2)
+    streams.on_put = one_by_one(*[lambda put: put.fail(UNAVAILABLE, "MESH_RESTARTED")] * 2)
     with pytest.raises(shardcall.MeshRestartedError):
         stream_client.put(X)
     assert len(streams.puts) == 2
 
 
 def test_the_error_of_a_put_is_raised(stream_client, streams):
-    streams.on_put = in_turn(lambda put: put.fail(INVALID, "INVALID_MESH", "the mesh is none", at="mesh"))
+    streams.on_put = one_by_one(lambda put: put.fail(INVALID, "INVALID_MESH", "the mesh is none", at="mesh"))
     with pytest.raises(shardcall.ShardingError, match="the mesh is none") as caught:
         stream_client.put(X)
     assert caught.value.field == "mesh"
@@ -71,7 +71,7 @@ def test_the_error_of_a_put_is_raised(stream_client, streams):
 
 def test_an_answer_without_the_array_breaks_the_contract(stream_client, streams):
     array_type = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
-    streams.on_put = in_turn(lambda put: put.send(array_type, DATA))
+    streams.on_put = one_by_one(lambda put: put.send(array_type, DATA))
     with pytest.raises(shardcall.ProtocolError, match="the answer to a put is not one array on the mesh"):
         stream_client.put(X)
 

@@ -7,7 +7,7 @@ import grpc
 import numpy as np
 import pytest
 from client.conftest import with_call_streams
-from client.stream_server import Call, StreamServer, in_turn, wait_for
+from client.stream_server import Call, StreamServer, one_by_one, wait_for
 
 import shardcall
 from shardcall._src.rpc.cancellation import Cancellation
@@ -72,7 +72,7 @@ def test_an_array_that_is_there_is_read_by_the_stream_too(there, streams):
 
 
 def test_a_read_is_sent_again_after_a_refusal_of_the_moment_and_a_lost_connection(there, streams):
-    streams.on_read = in_turn(refuse, lambda read: read.stream.end(UNAVAILABLE), send)
+    streams.on_read = one_by_one(refuse, lambda read: read.stream.end(UNAVAILABLE), send)
     np.testing.assert_array_equal(there.get(), X)
     assert len(streams.streams) == 2
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["read"]
@@ -80,8 +80,8 @@ def test_a_read_is_sent_again_after_a_refusal_of_the_moment_and_a_lost_connectio
 
 def test_a_call_and_its_read_are_sent_again_in_order(client, streams):
     calls = []
-    streams.on_call = in_turn(calls.append, Call.keep)
-    streams.on_read = in_turn(lambda read: read.stream.end(UNAVAILABLE), send)
+    streams.on_call = one_by_one(calls.append, Call.keep)
+    streams.on_read = one_by_one(lambda read: read.stream.end(UNAVAILABLE), send)
     np.testing.assert_array_equal(client.submit("negative", X).get(), X)
     assert [item.WhichOneof("item") for item in streams.streams[1].items] == ["prepare", "call", "read"]
 

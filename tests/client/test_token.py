@@ -98,7 +98,7 @@ def shown(server):
     return server.metadata[-1].get("authorization")
 
 
-def test_an_explicit_token_has_precedence_over_that_of_the_environment_and_the_file(server, user_token, monkeypatch):
+def test_an_explicit_token_precedes_that_of_the_environment_and_the_file(server, user_token, monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", VARIABLE)
     with shardcall.connect(server.address, token=EXPLICIT) as client:
         client.call("echo", 1.0)

@@ -99,8 +99,8 @@ def test_every_method_of_the_contract_has_an_availability():
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("files")
-    (own := folder / token_file.user_name()).mkdir()
-    np.save(own / "a.npy", X)
+    (private := folder / token_file.user_name()).mkdir()
+    np.save(private / "a.npy", X)
     flags = ("--array-dir", str(folder), "--max-execute-s", "2", "--max-launched-calls", "2")
     with running_server(*flags, devices=2, why="its worker is killed, and programs take too long") as running:
         yield running

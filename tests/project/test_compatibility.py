@@ -36,7 +36,7 @@ def test_the_versions_of_python_that_the_metadata_states_are_those_of_the_tests_
     pyproject = tomllib.loads((root / "pyproject.toml").read_text())
     stated = [name.rpartition(" ")[2] for name in pyproject["project"]["classifiers"] if ":: Python ::" in name]
     images = re.findall(r"^FROM python:(\d+\.\d+)", (root / "Dockerfile").read_text(), re.MULTILINE)
-    assert stated == sorted(set(images)) == [pyproject["tool"]["mypy"]["python_version"]]
+    assert stated == sorted(set(images))
     assert f"Python {stated[0]}" in (root / "docs/compatibility.md").read_text()
 
 
