@@ -134,6 +134,22 @@ def run(request: pytest.FixtureRequest) -> Iterator[Kernels]:
 
 ELEMENT_TYPES = [*NAMED.values()]
 """Every element type of the contract."""
+SOME_TYPES = [NAMED[name] for name in ("bool", "int4", "uint16", "bfloat16", "complex64")]
+"""One of each kind, for short files."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test that takes ``dtype`` and names no types runs, in a long file, for every one; in a short one for some."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    if "dtype" in metafunc.fixturenames and not any("dtype" in mark.args[0] for mark in marks):
+        types = ELEMENT_TYPES if metafunc.definition.get_closest_marker("long") else SOME_TYPES
+        metafunc.parametrize("dtype", types, ids=str)
+
+
+@pytest.fixture(scope="session")
+def element_types() -> list[np.dtype]:
+    """Every element type of the contract."""
+    return ELEMENT_TYPES
 
 
 def over(test: Callable[..., None], parameters: Mapping[str, Iterable[Any]]) -> Callable[..., None]:

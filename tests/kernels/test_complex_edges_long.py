@@ -30,7 +30,7 @@ def test_unary_edge_cases_equal_numpys(run, dtype_):
     info = np.finfo(dtype_)
     parts = [*SPECIAL, 0.5, -2.5, info.max / 2, -np.sqrt(info.max) * 4, info.smallest_normal * 4]
     x = grid(dtype_, parts)
-    for name, result in run.together([(KERNELS[name], x) for name in UNARY]).items():
+    for name, result in zip(UNARY, run.together(run.call(KERNELS[name], x) for name in UNARY), strict=True):
         # NumPy's log1p loses the digits of small numbers, its square one part of those whose parts differ little.
         few = ~(np.abs(x) < {"log1p": 0.5, "square": 1e-30}.get(name, 0))
         if name == "square":  # of squares beyond the largest number NumPy's difference depends on the processor's FMA
@@ -42,7 +42,7 @@ def test_unary_edge_cases_equal_numpys(run, dtype_):
 @pytest.mark.parametrize("dtype_", [pytest.param("complex64", marks=pytest.mark.long), "complex128"])
 def test_binary_edge_cases_equal_numpys(run, dtype_):
     x, y = pairs(dtype_)
-    for name, result in run.together([(KERNELS[name], x, y) for name in BINARY]).items():
+    for name, result in zip(BINARY, run.together(run.call(KERNELS[name], x, y) for name in BINARY), strict=True):
         assert_alike(name, result, expected(name, x, y))
 
 

@@ -49,7 +49,8 @@ def named_type(name, element_types):
 def test_elementwise_results_are_exact_for_subnormal_numbers(run, same, dtype_):
     operands = triples(np.dtype(dtype_))
     calls = {name: operands[: len(KERNELS[name].operands)] for name in EXACT}
-    for name, result in run.together([(KERNELS[name], *operands) for name, operands in calls.items()]).items():
+    results = run.together(run.call(KERNELS[name], *operands) for name, operands in calls.items())
+    for name, result in zip(calls, results, strict=True):
         compare(same, result, expected(name, *calls[name]))
 
 
