@@ -1,4 +1,4 @@
-"""The tests of `test_durable_arrays.py` that take long."""
+"""Checkpoints of one moment, with limits, damaged, of many clients and arrays, and of servers that follow others."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
 import pytest
 from client_parts import remote_arrays_of
-from end_to_end.processes import wait_for
-from end_to_end.test_durable_arrays import LINE, Restarting, X, kill_worker, refused, same
+from end_to_end.processes import kill_worker, wait_for
+from end_to_end.test_durable_arrays import LINE, X, refused, same, servers
 from servers import running_server
 
 import shardcall as sc
@@ -21,13 +20,7 @@ from shardcall import P
 from shardcall._src.rpc.deadline import Deadline
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def servers(tmp_path) -> Iterator[Restarting]:
-    restarting = Restarting(tmp_path / "arrays")
-    yield restarting
-    restarting.end()
+__all__ = ["servers"]
 
 
 def saved_or_refused(client: sc.Client, saved: list) -> bool:
@@ -140,7 +133,7 @@ def test_another_server_restores_the_checkpoints_when_the_first_has_ended(server
     client = servers.start()
     handle = client.put(X, name="u", durable=True).handle
     with (
-        running_server("--array-dir", str(servers.folder)) as second,
+        running_server("--array-dir", str(servers.folder), why="it takes over a folder") as second,
         sc.connect(second.address) as other,
     ):
         other.put(X + 1, name="mine")
