@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from server.refusals import refusal
 
 from shardcall.v1 import mesh_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -135,9 +136,7 @@ def test_a_write_that_fails_changes_nothing(root, monkeypatch):
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            with pytest.raises(CallError) as caught:
-                save(folder, "ada", written(root, "u", np.arange(6)))
-            assert caught.value.reason is Reason.FILE_LIMIT
+            assert refusal(save, folder, "ada", written(root, "u", np.arange(6))).reason is Reason.FILE_LIMIT
             deleted = []
             with pytest.raises(CallError), folder.forgetting("ada", [("u", b"")]):
                 deleted.append("u")
