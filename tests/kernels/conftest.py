@@ -152,7 +152,7 @@ def element_types() -> list[np.dtype]:
     return ELEMENT_TYPES
 
 
-def over(test: Callable[..., None], parameters: Mapping[str, Iterable[Any]]) -> Callable[..., None]:
+def with_cases(test: Callable[..., None], parameters: Mapping[str, Iterable[Any]]) -> Callable[..., None]:
     """A test of a short file, for the product of other values of its parameters; a long file has it by the same name.
 
     Args:

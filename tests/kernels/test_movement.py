@@ -58,13 +58,13 @@ def test_results_are_numpys(run, values, mesh, spec):
             np.testing.assert_allclose(result, reference, rtol=1e-6, strict=True)
 
 
-@pytest.mark.parametrize("turn", [0])
-def test_every_bit_is_kept(run, values, turn):
+@pytest.mark.parametrize("first", [0])
+def test_every_bit_is_kept(run, values, first):
     """Each function moves elements of another type."""
     calls = []
     for i, name in enumerate(MOVES):
         shapes, parameters = MOVES[name][0]
-        dtype = ELEMENT_TYPES[(i + turn) % len(ELEMENT_TYPES)]
+        dtype = ELEMENT_TYPES[(i + first) % len(ELEMENT_TYPES)]
         operands = tuple(None if shape is None else values.any(shape, dtype) for shape in shapes)
         calls.append((name, operands, parameters, specs(shapes, ("a", None, "b"))))
     results = run.together(
@@ -85,12 +85,12 @@ CONVERTED = ("bool", "int4", "uint8", "int64", "float16", "bfloat16", "float32",
 NUMBERS = np.array([0, 1, -1, 2.5, -3.75, 100, 7, 0.125])
 
 
-@pytest.mark.parametrize("turn", [0])
-def test_astype_is_numpys(run, turn):
+@pytest.mark.parametrize("first", [0])
+def test_astype_is_numpys(run, first):
     """Each type becomes another one."""
     calls = []
     for i, of in enumerate(ELEMENT_TYPES):
-        to = NAMED[CONVERTED[(i + turn) % len(CONVERTED)]]
+        to = NAMED[CONVERTED[(i + first) % len(CONVERTED)]]
         if {of.name, to.name} == {"int4", "uint4"}:
             continue  # NumPy converts neither to the other
         unsigned, narrow = "uint" in of.name + to.name, "int4" in of.name + to.name

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from kernels import test_movement as short
-from kernels.conftest import ELEMENT_TYPES, over
+from kernels.conftest import ELEMENT_TYPES, with_cases
 from kernels.table_cases import MOVES, OTHERS, expected
 from kernels.test_movement import (
     KERNELS,
@@ -58,7 +58,7 @@ def test_slices_of_every_type(run, values, dtype):
     assert_same_bits(result, x[5:1:-1])
 
 
-test_results_are_numpys = over(short.test_results_are_numpys, {"mesh, spec": LAYOUTS})
-test_every_bit_is_kept = over(short.test_every_bit_is_kept, {"turn": range(len(ELEMENT_TYPES))})
-test_astype_is_numpys = over(short.test_astype_is_numpys, {"turn": range(len(short.CONVERTED))})
-test_slices_are_numpys = over(short.test_slices_are_numpys, {"mesh, spec": LAYOUTS})
+test_results_are_numpys = with_cases(short.test_results_are_numpys, {"mesh, spec": LAYOUTS})
+test_every_bit_is_kept = with_cases(short.test_every_bit_is_kept, {"first": range(len(ELEMENT_TYPES))})
+test_astype_is_numpys = with_cases(short.test_astype_is_numpys, {"first": range(len(short.CONVERTED))})
+test_slices_are_numpys = with_cases(short.test_slices_are_numpys, {"mesh, spec": LAYOUTS})
