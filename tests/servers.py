@@ -60,10 +60,8 @@ PROFILES: Mapping[str, Profile] = {
     "exclusive": Profile(("--array-dir", "{folder}", "--trim-after-s", "0.2", "--metrics-port", "0")),
     "limits": Profile(
         (
-            *("--lease-s", "3", "--max-resident-arrays", "40", "--max-call-streams", "4", "--trim-after-s", "0.2"),
+            *("--lease-s", "3", "--max-resident-arrays", "40", "--max-call-streams", "2", "--trim-after-s", "0.2"),
             *("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), "--max-segment-bytes", str(32 << 20)),
-            *("--array-dir", "{folder}", "--max-files", "6", "--max-file-bytes", str(64 << 20)),
-            *("--shared-memory-regions", "--live-page", "--metrics-port", "0"),  # what is off by default
         ),
         devices=2,
     ),

@@ -1,8 +1,8 @@
-"""Arrays in files of a server, and what its tests compare."""
+"""A server that keeps files of arrays, and what its tests compare."""
 
 from __future__ import annotations
 
-import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,10 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from servers import ServerProcess
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall_core.wire import token_file
+
+LIMITS = ("--max-file-bytes", str(64 << 20), "--max-files", "6")
 
 
 @dataclass
@@ -36,21 +38,21 @@ class Filing:
 
 
 @contextmanager
-def files_of(server: ServerProcess) -> Iterator[Filing]:
-    """The files of a shared server, of which there are none before and after a test."""
-    assert server.log is not None
-    folder = server.log.with_suffix("") / token_file.user_name()
-    folder.mkdir(exist_ok=True)
-    with sc.connect(server.address) as client:
-        yield Filing(server, folder, client)
-    shutil.rmtree(folder)
+def filing_server(root: Path) -> Iterator[Filing]:
+    """A server with a folder for files."""
+    with (
+        running_server("--array-dir", str(root), *LIMITS) as running,
+        sc.connect(running.address) as client,
+    ):
+        yield Filing(running, root / token_file.user_name(), client)
 
 
-def read(path: Path) -> np.ndarray:
-    """Returns the array of a file, read by NumPy or by zarr."""
-    if path.suffix == ".npy":
-        return np.asarray(np.load(path))
-    return np.asarray(pytest.importorskip("zarr").open_array(path, mode="r")[...])
+@contextmanager
+def without_files(shared: Filing) -> Iterator[Filing]:
+    """The server, without files before and after a test."""
+    shared.folder.mkdir(exist_ok=True)
+    yield shared
+    subprocess.run(["rm", "-rf", shared.folder], check=True)
 
 
 def same(actual: np.ndarray, expected: np.ndarray) -> None:

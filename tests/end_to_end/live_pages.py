@@ -58,15 +58,10 @@ class PageServer:
 
 
 @contextmanager
-def page_server(log: Path, *flags: str, why: str = "it shows the live page", devices: int = 4) -> Iterator[PageServer]:
+def page_server(log: Path, *flags: str, devices: int = 4) -> Iterator[PageServer]:
     """A server with the live page, gone afterwards."""
-    with running_server("--metrics-port", "0", "--live-page", *flags, why=why, devices=devices, log=log) as running:
+    with running_server("--metrics-port", "0", "--live-page", *flags, devices=devices, log=log) as running:
         assert running.process.stdout is not None
-        yield page_of(running, running.process.stdout.readline())
-
-
-def page_of(running: ServerProcess, line: str) -> PageServer:
-    """Returns the live page of a server that has printed a line with its link."""
-    assert running.log is not None
-    (link,) = [word for word in line.split() if word.startswith("http://")]
-    return PageServer(running, metrics_url(running.log).removesuffix("/metrics"), link, running.log)
+        line = running.process.stdout.readline()
+        (link,) = [word for word in line.split() if word.startswith("http://")]
+        yield PageServer(running, metrics_url(log).removesuffix("/metrics"), link, log)

@@ -6,16 +6,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from servers import ServerProcess, is_running
+from servers import ServerProcess
 
 import shardcall as sc
 
 X = np.random.default_rng(0).standard_normal((64, 4))
-alive = is_running
 
 
 _GIVE_UP_S = 120.0  # the machine may do much else: only what never comes is a failure
@@ -34,6 +33,13 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
+        return False
+
+
 def stop(pid: int) -> None:
     """Stops a process, and waits until none of its threads runs any longer."""
     os.kill(pid, signal.SIGSTOP)
@@ -42,26 +48,6 @@ def stop(pid: int) -> None:
 
 def _state(task: Path) -> str:
     return (task / "stat").read_text().rpartition(")")[2].split()[0]
-
-
-@contextmanager
-def stopped(server: ServerProcess) -> Iterator[int]:
-    """Stops the worker in the body: what is handed to it is neither answered nor refused. Yields its process id."""
-    (worker,) = server.worker_pids()
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        yield worker
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(worker, signal.SIGCONT)
-
-
-def kill_worker(server: ServerProcess, client: sc.Client) -> None:
-    """Ends the mesh, and waits until the next one answers."""
-    restarts = client.usage().mesh.restarts
-    for pid in server.worker_pids():
-        os.kill(pid, signal.SIGKILL)
-    wait_for(lambda: client.usage().mesh.restarts > restarts and client.usage().mesh.ready)
 
 
 def computing(pid: int) -> Callable[[], bool]:

@@ -1,88 +1,201 @@
-"""Large arrays in files of the server, files that are replaced while they are read, and servers killed meanwhile."""
+"""The tests of `test_array_files.py` that take long."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
+import stat
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+import ml_dtypes
 import numpy as np
 import pytest
-from end_to_end.filing import read, same
-from end_to_end.processes import alive, stop, wait_for
+from end_to_end.filing import Filing, filing_server, refused, same, without_files
+from end_to_end.messages import token_of
+from end_to_end.processes import alive, wait_for
 from end_to_end.test_array_files import GRID, LINE, X
 from rows import rows
 
 import shardcall as sc
 from shardcall import P
+from shardcall_core.types.element_types import DTYPES
 from shardcall_core.wire import token_file
 from shardcall_server.frontend.files.array_folder import ArrayFolder
-from shardcall_server.frontend.files.zarr_metadata import WRITTEN_CHUNK_BYTES
 
 pytestmark = pytest.mark.long
 
 
-@rows("shape", [(2, 2_200_001), (2_200_001, 2), (2, 2, 1_100_001)])
-def test_arrays_of_many_pieces_are_saved_and_loaded(shape, filing, suffix):
-    """Rows longer than a piece, pieces of several rows and blocks with padding."""
-    x = np.random.default_rng(1).integers(0, 100, shape, np.int8).astype(np.float32)
-    client, path = filing.client, filing.folder / f"a{suffix}"
-    client.save(client.put(x, mesh=GRID, spec=P("x", "y")), path.name)
-    same(client.load(path.name, mesh=GRID, spec=P(None, "x")).get(), x)
-    client.save(client.put(x, mesh=sc.Mesh(x=1), spec=P()), path.name)  # one block of 17.6 MB
-    same(read(path), x)
-    if suffix == ".npy":
-        np.save(filing.folder / "b.npy", np.asfortranarray(x))
-    else:
-        zarr = pytest.importorskip("zarr")
-        chunks = zarr.open_array(path, mode="r").chunks
-        assert WRITTEN_CHUNK_BYTES / 2 < np.prod(chunks) * 4 <= WRITTEN_CHUNK_BYTES
-        chunks = tuple(min(size, 300_000) for size in shape)
-        zarr.create_array(filing.folder / "b.zarr", shape=shape, dtype=x.dtype, chunks=chunks)[...] = x
-    same(client.load(f"b{suffix}", mesh=GRID, spec=P("y")).get(), x)
-    for name in (path.name, f"b{suffix}"):
-        client.remove_file(name)
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[Filing]:
+    with filing_server(tmp_path_factory.mktemp("arrays")) as served:
+        yield served
 
 
-def test_a_server_killed_during_a_save_leaves_the_file_before(tmp_path, server_factory, suffix):
-    folder, name = tmp_path / token_file.user_name() / "runs", f"a{suffix}"
-    running = server_factory("--array-dir", str(tmp_path), why="it is killed during a save")
+@pytest.fixture
+def filing(shared) -> Iterator[Filing]:
+    with without_files(shared) as emptied:
+        yield emptied
+
+
+@rows(
+    ("mesh", "spec"),
+    [
+        (LINE, P("x", None)),
+        (LINE, P(None, "x")),
+        (GRID, P("x", "y")),
+        (GRID, P(("y", "x"), None)),
+        (GRID, P(None, None)),
+        (sc.Mesh(x=1), P(None, None)),
+    ],
+)
+def test_numpy_reads_what_was_saved_and_every_sharding_loads_it(mesh, spec, filing):
+    saved = filing.client.save(filing.client.put(X, mesh=mesh, spec=spec), "runs/a.npy")
+    assert (saved.name, saved.nbytes, saved.type) == ("runs/a.npy", 128 + X.nbytes, sc.Array((7, 5), "float64"))
+    assert filing.files() in (["runs/a.npy"], ["b.npy", "runs/a.npy"])
+    assert stat.S_IMODE((filing.folder / "runs/a.npy").stat().st_mode) == 0o600
+    same(np.load(filing.folder / "runs/a.npy"), X)
+    np.save(filing.folder / "b.npy", X * 2)
+    loaded = filing.client.load("b.npy", mesh=mesh, spec=spec)
+    assert (loaded.mesh.axes, loaded.spec) == (mesh.axes, spec)
+    same(loaded.get(), X * 2)
+    assert float(loaded.sum()) == X.sum() * 2  # padding is zero
+    same(filing.client.load("runs/a.npy").get(), X)
+
+
+def test_every_element_type_is_loaded_as_it_was_saved(filing):
+    for dtype in DTYPES.values():
+        x = np.arange(12).astype(np.int8).astype(dtype).reshape(3, 4)
+        filing.client.save(filing.client.put(x), "a.npy")
+        same(filing.client.load("a.npy").get(), x)
+        read = np.load(filing.folder / "a.npy")
+        same(read if dtype.isbuiltin == 1 else read[dtype.name].view(dtype), x)
+        assert filing.client.files()[0].type == sc.Array((3, 4), dtype.name)
+
+
+def test_views_pending_arrays_named_ones_and_handles_are_saved(filing):
+    client = filing.client
+    h = client.put(X)
+    client.save(h[2:, 1], "a.npy")
+    same(np.load(filing.folder / "a.npy"), X[2:, 1])
+    client.save(h * 2 + 1, "a.npy")
+    same(np.load(filing.folder / "a.npy"), X * 2 + 1)
+    client.save(h.handle, "a.npy")
+    same(np.load(filing.folder / "a.npy"), X)
+    named = client.put(X, name="filed")
+    named += 3
+    client.save(named, "a.npy")
+    same(np.load(filing.folder / "a.npy"), X + 3)
+    named.delete()
+    assert refused(lambda: client.save(named, "a.npy")) == "ARRAY_LOST"
+    assert refused(lambda: client.save("00" * 16, "b.npy")) == "ARRAY_LOST"
+    assert filing.files() == ["a.npy"]
+
+
+def test_a_durable_array_that_is_not_written_leaves_its_name_as_it_was(filing):
+    with sc.connect(filing.running.address, token=token_of("owner")) as owner:
+        before = len(owner.list(of_all_clients=True))
+        with pytest.raises(sc.AccessDeniedError, match="files"):
+            owner.put(X, name="dd", durable=True)
+        assert len(owner.list(of_all_clients=True)) == before
+        with pytest.raises(sc.ArrayLostError):
+            owner.open("dd")
+        earlier = owner.put(X, name="dd")
+        with pytest.raises(sc.AccessDeniedError, match="files"):
+            owner.put(X * 2, name="dd", replace=True, durable=True)
+        same(owner.open("dd").get(), X)
+        same(earlier.get(), X)
+        assert len(owner.list(of_all_clients=True)) == before + 1
+        earlier.delete()
+
+
+def npy(x: np.ndarray, text: str = "") -> bytes:
+    """Returns an npy file, with another text of the header."""
+    header = text.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + x.tobytes()
+
+
+TEXT = "{'descr': '<f8', 'fortran_order': False, 'shape': (7, 5), }"
+
+
+@rows(
+    ("content", "reason"),
+    [
+        *((npy(X, TEXT)[:size], "FILE_DAMAGED") for size in (0, 5, 6, 7, 8, 9, 10, 60, 127, 128, 129, 300, 407)),
+        (npy(X, TEXT) + b"\0", "FILE_DAMAGED"),
+        (b"PK\3\4" + bytes(200), "FILE_DAMAGED"),
+        (npy(X, TEXT).replace(b"\1\0", b"\4\0", 1), "FILE_DAMAGED"),
+        (npy(X, TEXT).replace(b"\1\0", b"\1\1", 1), "FILE_DAMAGED"),
+        (b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(1000), "FILE_DAMAGED"),
+        (npy(X, TEXT.replace("(7, 5)", "(7, -5)")), "FILE_DAMAGED"),
+        (npy(X, TEXT.replace("(7, 5)", "(7, 5.0)")), "FILE_DAMAGED"),
+        (npy(X, TEXT.replace("False", "1")), "FILE_DAMAGED"),
+        (npy(X, TEXT.replace("(7, 5)", "(__import__('os').abort(),)")), "FILE_DAMAGED"),
+        (npy(X, "'" * 100), "FILE_DAMAGED"),
+        (npy(X, TEXT.replace("(7, 5)", f"({'9' * 18}, 5)")), "INVALID_SHAPE"),
+        (npy(X, TEXT.replace("(7, 5)", f"({'1,' * 33})")), "INVALID_SHAPE"),
+        (npy(X, TEXT.replace("<f8", "|O")), "UNSUPPORTED_ELEMENT_TYPE"),
+        (npy(X, TEXT.replace("<f8", "<U2")), "UNSUPPORTED_ELEMENT_TYPE"),
+        (npy(X, TEXT.replace("<f8", "<V8")), "UNSUPPORTED_ELEMENT_TYPE"),
+        (npy(X, TEXT.replace("<f8", "<M8[s]")), "UNSUPPORTED_ELEMENT_TYPE"),
+        (npy(X, TEXT.replace("'<f8'", "[('a', '<f8')]")), "UNSUPPORTED_ELEMENT_TYPE"),
+        (npy(X, TEXT.replace("'<f8'", "[('int4', '<u8')]")), "UNSUPPORTED_ELEMENT_TYPE"),
+        (npy(np.full(35, 2, np.int8), TEXT.replace("<f8", "|b1")), "FILE_DAMAGED"),
+        (npy(np.full(35, 16, np.int8), TEXT.replace("'<f8'", "[('int4', '|u1')]")), "FILE_DAMAGED"),
+    ],
+)
+def test_damaged_files_and_objects_are_refused(content, reason, filing):
+    pids = filing.running.worker_pids()
+    (filing.folder / "a.npy").write_bytes(content)
+    with pytest.raises(sc.ShardcallError, match=r"^the file 'a\.npy'") as caught:
+        filing.client.load("a.npy")
+    assert caught.value.reason == reason
+    (file,) = filing.client.files()
+    assert (file.name, file.refusal) == ("a.npy", reason if file.type is None else "")
+    shown = "damaged" if reason == "FILE_DAMAGED" else "of a type that does not load"
+    assert file.type is not None or shown in str(filing.client.files())
+    filing.client.save(filing.client.put(X), "a.npy")
+    same(filing.client.load("a.npy").get(), X)
+    assert filing.running.worker_pids() == pids
+
+
+def test_a_server_killed_during_a_save_leaves_the_file_before(tmp_path, server_factory):
+    folder = tmp_path / token_file.user_name()
+    running = server_factory("--array-dir", str(tmp_path))
     (worker,) = running.worker_pids()
     with sc.connect(running.address) as client, ThreadPoolExecutor(1) as thread:
-        client.save(client.put(X), f"runs/{name}")
+        client.save(client.put(X), "runs/a.npy")
         h = client.put(X * 2)
-        stop(worker)
-        saving = thread.submit(client.save, h, f"runs/{name}", timeout=60)
-        wait_for(lambda: len(os.listdir(folder)) == 2)
+        os.kill(worker, signal.SIGSTOP)
+        saving = thread.submit(client.save, h, "runs/a.npy", timeout=60)
+        wait_for(lambda: len(os.listdir(folder / "runs")) == 2)
         running.process.kill()
         with pytest.raises(sc.ShardcallError):
             saving.result(120)
     with suppress(ProcessLookupError):
         os.kill(worker, signal.SIGKILL)
     wait_for(lambda: not alive(worker))
-    assert len(os.listdir(folder)) == 2
+    assert len(os.listdir(folder / "runs")) == 2
     ArrayFolder(str(tmp_path), 1 << 20, 10).close()  # as the next server does
-    assert os.listdir(folder) == [name]
-    same(read(folder / name), X)
+    assert os.listdir(folder / "runs") == ["a.npy"]
+    same(np.load(folder / "runs/a.npy"), X)
 
 
-def test_an_array_that_is_replaced_while_it_is_loaded_is_the_one_or_the_other(filing, suffix):
-    client, ended, name = filing.client, threading.Event(), f"a{suffix}"
-    handles = [client.put(np.full((256, 64), float(i)), mesh=LINE, spec=P("x")) for i in (1, 2)]
-    client.save(handles[0], name)
+@rows("shape", [(2, 2_200_001), (2_200_001, 2), (2, 2, 1_100_001)])
+def test_arrays_of_many_pieces_are_saved_and_loaded(shape, filing):
+    """Rows longer than a piece, pieces of several rows and blocks with padding."""
+    x = np.random.default_rng(1).integers(0, 100, shape, np.int8).astype(np.float32)
+    filing.client.save(filing.client.put(x, mesh=GRID, spec=P("x", "y")), "a.npy")
+    same(np.load(filing.folder / "a.npy"), x)
+    same(filing.client.load("a.npy", mesh=GRID, spec=P(None, "x")).get(), x)
+    np.save(filing.folder / "b.npy", np.asfortranarray(x))
+    same(filing.client.load("b.npy", mesh=GRID, spec=P("y")).get(), x)
 
-    def replace() -> None:
-        while not ended.is_set():
-            for h in handles:
-                client.save(h, name)
 
-    with ThreadPoolExecutor(1) as thread:
-        replacing = thread.submit(replace)
-        try:
-            values = {tuple(np.unique(client.load(name).get())) for _ in range(40)}
-        finally:
-            ended.set()
-        replacing.result()
-    assert values <= {(1.0,), (2.0,)}
+def test_bits_of_types_that_numpy_lacks_have_the_name_of_the_type(filing):
+    x = np.arange(4).astype(ml_dtypes.bfloat16)
+    filing.client.save(filing.client.put(x), "a.npy")
+    read = np.load(filing.folder / "a.npy")
+    assert read.dtype == np.dtype([("bfloat16", "<u2")])
+    same(read["bfloat16"].view(ml_dtypes.bfloat16), x)

@@ -2,36 +2,62 @@
 
 from __future__ import annotations
 
-import math
 import os
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import call, details, mesh, open_channel, spec, tensor, token_of
-from end_to_end.processes import stopped, wait_for
+from end_to_end.messages import call, details, open_channel, tensor, token_of
+from end_to_end.processes import wait_for
 from end_to_end.raw_stream import Stream, cancel, delete, item, opened, prepare
+from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import array_pb2, array_service_pb2, call_stream_pb2, kernel_service_pb2
-from shardcall.v1.array_service_pb2_grpc import ArrayServiceStub
+from shardcall.v1 import call_stream_pb2, kernel_service_pb2
 from shardcall_core.types import arrays
 
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
 X = np.arange(8.0) ** 2
-OMITTED = array_pb2.ArrayType()
+
+
+@contextmanager
+def stopped(server: ServerProcess) -> Iterator[None]:
+    """Stops the workers during the body: calls are neither run nor refused by them."""
+    pids = server.worker_pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 @pytest.fixture
-def narrow(limited_server) -> Iterator[Stream]:
+def stream(server) -> Iterator[Stream]:
+    with opened(server) as stream:
+        yield stream
+
+
+@pytest.fixture(scope="module")
+def narrow_server() -> Iterator[ServerProcess]:
+    flags = ("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), "--max-call-streams", "4")
+    with running_server(*flags, devices=1, log=Path(os.devnull)) as running:
+        yield running
+
+
+@pytest.fixture
+def narrow(narrow_server) -> Iterator[Stream]:
     """A stream of 4 calls and 1 MiB, which has run one call."""
 
     def is_free() -> bool:  # of calls that the test before has left
-        with opened(limited_server) as other:
+        with opened(narrow_server) as other:
             other.send(prepare(), item(1000, X))
             try:
                 other.answer(1000)
@@ -40,7 +66,7 @@ def narrow(limited_server) -> Iterator[Stream]:
             return True
 
     wait_for(is_free)
-    with opened(limited_server) as stream:
+    with opened(narrow_server) as stream:
         stream.send(prepare(), item(1000, X))
         stream.answer(1000)
         yield stream
@@ -176,8 +202,8 @@ def test_a_half_closed_stream_ends_after_its_answers(stream):
     assert sorted(stream.order) == list(range(20))
 
 
-def test_calls_beyond_the_window_are_refused(narrow, limited_server):
-    with stopped(limited_server):
+def test_calls_beyond_the_window_are_refused(narrow, narrow_server):
+    with stopped(narrow_server):
         narrow.send(*(item(number, X) for number in range(5)))
         assert narrow.refusal(4).startswith("QUOTA_EXCEEDED: 5 calls of this stream would be unanswered, and 4 may be")
     for number in range(4):
@@ -186,10 +212,10 @@ def test_calls_beyond_the_window_are_refused(narrow, limited_server):
     narrow.result(5)
 
 
-def test_bytes_beyond_the_window_are_refused(narrow, limited_server):
+def test_bytes_beyond_the_window_are_refused(narrow, narrow_server):
     large = np.zeros(100_000)
     narrow.send(prepare(1, types=[tensor(100_000)]))
-    with stopped(limited_server):
+    with stopped(narrow_server):
         narrow.send(item(1, large, slot=1), item(2, large, slot=1))
         says = narrow.refusal(2)
         assert says.startswith("QUOTA_EXCEEDED: 1600000 bytes of operands of this stream would be unanswered")
@@ -197,8 +223,8 @@ def test_bytes_beyond_the_window_are_refused(narrow, limited_server):
     assert narrow.result(1).shape == (99_999,)
 
 
-def test_too_many_refused_calls_end_the_stream(narrow, limited_server):
-    with stopped(limited_server):
+def test_too_many_refused_calls_end_the_stream(narrow, narrow_server):
+    with stopped(narrow_server):
         # The refusals of a few calls could be sent between two of them: only those that wait to be sent count.
         narrow.send(*(item(number, X) for number in range(4000)))
         error = narrow.error()
@@ -206,15 +232,15 @@ def test_too_many_refused_calls_end_the_stream(narrow, limited_server):
     assert details(error)["ErrorInfo"].metadata["limit"] == "max_streamed_calls"
 
 
-def test_a_cancelled_call_is_answered_at_once_and_the_others_go_on(narrow, limited_server):
-    with stopped(limited_server):
+def test_a_cancelled_call_is_answered_at_once_and_the_others_go_on(narrow, narrow_server):
+    with stopped(narrow_server):
         narrow.send(item(1, X), item(2, X), cancel(1, 99))
         assert narrow.refusal(1).startswith("CANCELLED")
     np.testing.assert_array_equal(narrow.result(2), np.diff(X))
 
 
-def test_every_call_has_a_deadline(narrow, limited_server):
-    with stopped(limited_server):
+def test_every_call_has_a_deadline(narrow, narrow_server):
+    with stopped(narrow_server):
         narrow.send(item(1, X), item(2, X, timeout_seconds=0.6), item(3, X, timeout_seconds=0.2))
         for number, limit in ((3, 0.2), (2, 0.6)):
             assert narrow.refusal(number).startswith(f"DEADLINE_EXCEEDED: the call's {limit} s passed")
@@ -222,10 +248,10 @@ def test_every_call_has_a_deadline(narrow, limited_server):
     assert narrow.order[-1] == 1
 
 
-def test_there_is_a_limit_of_open_streams(limited_server):
+def test_there_is_a_limit_of_open_streams(narrow_server):
     with ExitStack() as stack:
-        channel = stack.enter_context(open_channel(limited_server.address))
-        guest = stack.enter_context(open_channel(limited_server.address, token=token_of("guest")))
+        channel = stack.enter_context(open_channel(narrow_server.address))
+        guest = stack.enter_context(open_channel(narrow_server.address, token=token_of("guest")))
 
         def working(on: grpc.Channel) -> Stream:
             stream = Stream(on)
@@ -260,14 +286,14 @@ ADD = call("add")
 
 
 @pytest.fixture
-def chain(stream, client, channel) -> Iterator[bytes]:
-    """A handle of an array of 4; slot 1 of the stream adds a number and keeps the result, which the test deletes."""
+def chain(stream, client) -> Iterator[bytes]:
+    """A handle of an array of 4; slot 1 of the stream adds a number and keeps the result."""
     lease = os.urandom(32)
     stream.send(prepare(1, of=ADD, types=[tensor(4), tensor()], keep_results=True, lease_id=lease))
+    before = client.usage().arrays
     with client.put(np.zeros(4), mesh=sc.Mesh(x=1)) as kept:
         yield bytes.fromhex(kept.handle)
-    arrays, request = ArrayServiceStub(channel), array_service_pb2.ListArraysRequest(lease_id=lease)
-    wait_for(lambda: not arrays.ListArrays(request, timeout=60).arrays)
+    wait_for(lambda: client.usage().arrays <= before)
 
 
 def added(number: int, handle: bytes, *results: bytes, slot: int = 1, **fields: Any) -> call_stream_pb2.CallStreamItem:
@@ -334,120 +360,21 @@ def test_a_repeated_request_gets_the_same_answer(stream, chain):
     stream.send(delete(handle))
 
 
-def test_what_depends_on_values_that_were_refused_fails_too_and_leaves_nothing(narrow, limited_server):
+def test_what_depends_on_values_that_were_refused_fails_too_and_leaves_nothing(client, stream):
     """All three calls are launched before the first one is known to fail."""
+    before = client.usage().arrays
     base = np.arange(3)
     array_type = arrays.to_proto(sc.Array(base.shape, base.dtype))
     handles = [os.urandom(16) for _ in range(3)]
     keep = {"keep_results": True, "lease_id": os.urandom(32)}
     for first in (0, 10):  # the second time all programs are compiled
-        narrow.send(
+        stream.send(
             prepare(0, call("power"), [array_type, array_type], **keep),
             prepare(1, call("negative"), [array_type], **keep),
             item(first, base, -1 - base, result_handles=handles[:1]),
             item(first + 1, handles[0], slot=1, result_handles=handles[1:2]),
             item(first + 2, handles[1], slot=1, result_handles=handles[2:]),
         )
-        reasons = [narrow.refusal(first + i).partition(":")[0] for i in range(3)]
+        reasons = [stream.refusal(first + i).partition(":")[0] for i in range(3)]
         assert reasons == ["INVALID_VALUE"] * 3
-    with sc.connect(limited_server.address) as client:
-        assert client.usage().arrays == 0
-
-
-def call_item(number: int, *sources: dict[str, bytes], slot: int = 0, **fields) -> call_stream_pb2.CallStreamItem:
-    operands = [call_stream_pb2.StreamedOperand(**source) for source in sources]
-    return call_stream_pb2.CallStreamItem(
-        call=call_stream_pb2.StreamedCall(number=number, slot=slot, operands=operands, **fields)
-    )
-
-
-def test_the_first_frame_is_empty_and_comes_before_any_call(stream):
-    assert call_stream_pb2.CallStreamResponse.FromString(next(stream.rpc)) == call_stream_pb2.CallStreamResponse()
-
-
-def test_omitted_operands_have_neither_type_nor_source(stream):
-    stream.send(
-        prepare(types=[tensor(8), OMITTED, tensor()]), call_item(1, {"inline": X.tobytes()}, {}, {"inline": bytes(8)})
-    )
-    np.testing.assert_array_equal(stream.result(1), np.diff(X, append=0.0))
-    stream.send(
-        call_item(2, {"inline": X.tobytes()}, {"inline": bytes(8)}, {"inline": bytes(8)}),
-        call_item(3, {"inline": X.tobytes()}, {}, {}),
-        call_item(4, {"inline": X.tobytes()}, {"handle": b""}, {"inline": bytes(8)}),
-    )
-    assert "operand 1 has bytes and no type" in stream.refusal(2)
-    assert "operand 2 has a type and no bytes" in stream.refusal(3)
-    assert "operand 1 has an empty handle" in stream.refusal(4)
-
-
-def test_what_is_no_timeout_is_refused(stream):
-    stream.send(prepare(), *(item(i, X, timeout_seconds=wrong) for i, wrong in enumerate((-1.0, -math.inf, math.nan))))
-    stream.send(item(8, X, timeout_seconds=math.inf), item(9, X))
-    for number in range(3):
-        assert stream.refusal(number).startswith("MALFORMED_REQUEST: timeout_seconds is")
-    for number in (8, 9):
-        np.testing.assert_array_equal(stream.result(number), np.diff(X))
-
-
-def test_arrays_larger_than_a_message_may_hold_are_refused_and_calls_behind_them_run(stream, client):
-    """A sum of a column and a row of 64 KiB each."""
-    max_bytes = client.server_info().limits.max_inline_bytes
-    count = 2 * math.isqrt(max_bytes // 8)
-    side = np.zeros(count)
-    stream.send(
-        prepare(of=call("add"), types=[tensor(count, 1), tensor(1, count)]),
-        prepare(1),
-        item(1, side, side),
-        item(2, X, slot=1),
-    )
-    assert stream.refusal(1).startswith("STREAM_REQUIRED: the results have")
-    np.testing.assert_array_equal(stream.result(2), np.diff(X))
-
-
-def test_a_call_may_refuse_transfers(stream, client):
-    with client.put(np.arange(16.0), mesh=sc.Mesh(x=4), spec=sc.P("x")) as kept:
-        moved = call(mesh=mesh(x=2), in_specs=[spec("x")])
-        handle = bytes.fromhex(kept.handle)
-        stream.send(
-            prepare(0, moved, [OMITTED], refuse_transfers=True),
-            prepare(1, moved, [OMITTED]),
-            item(1, handle),
-            item(2, handle, slot=1),
-        )
-        assert stream.refusal(1).startswith("TRANSFER_REQUIRED")
-        answer = stream.answer(2)
-        assert [transfer.operand for transfer in answer.transfers] == [0]
-        assert not answer.plan.transfers
-
-
-def test_more_handles_than_one_deletion_may_have_end_the_stream(stream):
-    stream.send(delete(*(os.urandom(16) for _ in range(1024))), prepare(), item(1, X))
-    stream.answer(1)
-    stream.send(delete(*(os.urandom(16) for _ in range(1025))))
-    error = stream.error()
-    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert details(error)["ErrorInfo"].metadata["allowed"] == "1024"
-
-
-def test_a_token_without_the_scope_of_arrays_keeps_none_and_its_deletions_are_ignored(server, client):
-    with open_channel(server.address, token=token_of("runner")) as channel, client.put(X) as kept:
-        stream = Stream(channel)
-        stream.send(
-            prepare(0, call("negative"), keep_results=True, lease_id=os.urandom(32)),
-            prepare(1),
-            item(1, X, result_handles=[os.urandom(16)]),
-            delete(bytes.fromhex(kept.handle)),
-            item(2, X, slot=1),
-        )
-        assert stream.refusal(1).startswith("SCOPE_MISSING")
-        np.testing.assert_array_equal(stream.result(2), np.diff(X))
-        np.testing.assert_array_equal(kept, X)
-        stream.half_close()
-        assert stream.end() is grpc.StatusCode.OK
-
-
-def test_a_token_without_the_scope_of_calls_opens_no_stream(server):
-    with open_channel(server.address, token=token_of("watcher")) as channel:
-        error = Stream(channel).error()
-    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
-    assert details(error)["ErrorInfo"].reason == "SCOPE_MISSING"
+    assert client.usage().arrays == before

@@ -1,4 +1,4 @@
-"""Every form of functions that take functions of the caller equals NumPy's."""
+"""The tests of `test_callables.py` that take long."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ pytestmark = pytest.mark.long
 I, CUBE = RANDOM.integers(-5, 6, (13, 6)), RANDOM.normal(size=(3, 4, 5))  # noqa: E741
 
 
-CASES = {
+SHORT = {
     "apply_along_axis": (lambda x: np.apply_along_axis(lambda v: v.sum() * v, 0, x), X),
     "apply_along_axis, a matrix for each": (lambda x: np.apply_along_axis(lambda v: np.outer(v, v[:2]), 1, x), CUBE),
     "apply_along_axis by values": (
@@ -19,6 +19,10 @@ CASES = {
     ),
     "apply_over_axes": (lambda x: np.apply_over_axes(np.sum, x, [0, -1]), CUBE),
     "piecewise": (lambda x: np.piecewise(x, [x < 0, x > 1], [lambda v: -v, 2, lambda v: v * 10]), X),
+}
+
+
+LONG = {
     "apply_along_axis with arguments": (lambda x: np.apply_along_axis(lambda v, k: v.max() - k, -1, x, 2), X),
     "apply_along_axis, two numbers": (lambda x: np.apply_along_axis(lambda v: (v[1], [v[0]][0]), 1, x), X),
     "apply_along_axis of vectors of nothing": (lambda x: np.apply_along_axis(np.sum, 1, x), X[:, :0]),
@@ -38,6 +42,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(("function", "x"), CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    ("function", "x"),
+    [*SHORT.values(), *(pytest.param(*case, marks=pytest.mark.long) for case in LONG.values())],
+    ids=[*SHORT, *LONG],
+)
 def test_functions_of_functions_are_numpys(strict_client, function, x):
     check(strict_client, function, x)

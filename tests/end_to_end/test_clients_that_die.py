@@ -13,33 +13,40 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.processes import X, holds_nothing, wait_for
-from servers import ServerProcess
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall_core.types.usage import Usage
 
+AT_ONCE = 20
 _VICTIMS = Path(__file__).parent / "victims.py"
 
+ROUNDS = pytest.mark.parametrize("rounds", [1, pytest.param(5, marks=pytest.mark.long)])
 
-@contextmanager
-def observed(server: ServerProcess) -> Iterator[sc.Client]:
-    """A client that looks on; afterwards the server is as it was, and calls are right."""
-    workers = server.worker_pids()
-    with sc.connect(server.address, shared_memory=False) as client:
-        yield client
-        np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
-    assert server.process.poll() is None
-    assert server.worker_pids() == workers
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[ServerProcess]:
+    """A server with as many call slots as there are victims."""
+    of_all = str(AT_ONCE)
+    limits = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
+    limits += ("--max-launched-calls", of_all, "--stream-idle-s", "300")  # on a busy machine not all come at once
+    with running_server("--trim-after-s", "0.2", *limits, "--lease-s", "5") as server:
+        yield server
 
 
 @pytest.fixture
-def observer(exclusive_server: ServerProcess) -> Iterator[sc.Client]:
-    with observed(exclusive_server) as client:
+def observer(shared_server: ServerProcess) -> Iterator[sc.Client]:
+    """A client that looks on; afterwards the server is as it was, and calls are right."""
+    workers = shared_server.worker_pids()
+    with sc.connect(shared_server.address, shared_memory=False) as client:
         yield client
+        np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
+    assert shared_server.process.poll() is None
+    assert shared_server.worker_pids() == workers
 
 
 @contextmanager
-def victims(server: ServerProcess, deed: str, count: int) -> Iterator[list[int]]:
+def victims(server: ServerProcess, deed: str, count: int = AT_ONCE) -> Iterator[list[int]]:
     """Clients that have come to the middle of something; the ids of their processes."""
     command = [sys.executable, str(_VICTIMS), server.address, deed, str(count)]
     environment = {**os.environ, "PYTHONPATH": str(_VICTIMS.parent.parent)}
@@ -72,9 +79,11 @@ def settled(client: sc.Client) -> Usage:
     return client.usage()
 
 
-def test_while_they_hold_shared_memory(exclusive_server: ServerProcess, observer: sc.Client):
+@ROUNDS
+def test_while_they_hold_shared_memory(shared_server: ServerProcess, observer: sc.Client, rounds: int):
     before = settled(observer)
-    with victims(exclusive_server, "hold_segment", 4) as pids:
-        assert observer.usage().segments >= 4
-        kill_all(pids)
-        wait_for(lambda: is_as_before(observer, before))
+    for _ in range(rounds):
+        with victims(shared_server, "hold_segment") as pids:
+            assert observer.usage().segments >= AT_ONCE
+            kill_all(pids)
+            wait_for(lambda: is_as_before(observer, before))

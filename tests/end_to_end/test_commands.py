@@ -74,24 +74,6 @@ def test_info_and_kernels_describe_the_server(answer, server):
     assert answer("health") == {"address": server.address, "host": None, "ready": True}
 
 
-def test_status_shows_what_the_server_is_and_holds_or_the_caller_alone(shardcall, answer, x_file, server, monkeypatch):
-    handle = answer("put", x_file)["handle"]
-    report = answer("status")
-    assert (report["usage"]["mesh"]["ready"], report["server"]["devices"]) == (True, 8)
-    assert report["usage"]["arrays"] >= 1
-    monkeypatch.setenv("COLUMNS", "120")
-    said = shardcall("status")[1].decode()
-    for text in (server.address, "ready, for", "8 × cpu", "restarts", "spare worker", "programs", "at work"):
-        assert text in said
-    answer("rm", handle)
-    monkeypatch.setenv("SHARDCALL_TOKEN", token_of("runner"))
-    said = shardcall("status")[1].decode()
-    assert "ready, for" in said
-    assert "runner: 0 arrays, 0 bytes on the devices, " in said
-    for text in ("restarts", "spare worker", "memory", "segments", f"{token_file.user_name()}:"):
-        assert text not in said
-
-
 def test_plan_is_a_dry_run_of_types(answer):
     planned = answer("plan", "diff", "float64[4096,4096]", "axis=0", "prepend=0.0", *ALONG)
     assert planned["strategy"] == "halo"
@@ -421,12 +403,12 @@ def test_wrong_arguments_are_one_clear_line(shardcall, tmp_path, monkeypatch, ar
     assert says in err
 
 
-@pytest.mark.parametrize("what", ["info", "kernels", "plan diff float64[8]", "top", "ls", "bench", "status"])
+@pytest.mark.parametrize("what", [["info"], ["kernels"], ["plan", "diff", "float64[8]"], ["top"], ["ls"], ["bench"]])
 def test_an_unreachable_server_and_a_wrong_token_have_specific_statuses(shardcall, monkeypatch, what):
-    status, _, err = shardcall(*what.split(), "--address", "localhost:1")
+    status, _, err = shardcall(*what, "--address", "localhost:1")
     assert (status, "no server answers" in err, err.count("\n")) == (UNREACHABLE, True, 1)
     monkeypatch.setenv("SHARDCALL_TOKEN", "wrong-but-long-enough")
-    status, _, err = shardcall(*what.split())
+    status, _, err = shardcall(*what)
     assert (status, err.count("\n")) == (DENIED, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from end_to_end.processes import kill_worker
+from end_to_end.processes import wait_for
 from servers import ServerProcess, running_server
 
 import shardcall as sc
@@ -37,7 +38,7 @@ class Restarting:
 
     def start(self, *flags: str, devices: int = 8) -> sc.Client:
         self.running = self._stack.enter_context(
-            running_server("--array-dir", str(self.folder), *flags, devices=devices, why="it restarts")
+            running_server("--array-dir", str(self.folder), *flags, devices=devices)
         )
         self.client = self._stack.enter_context(sc.connect(self.running.address))
         return self.client
@@ -66,6 +67,14 @@ def servers(tmp_path) -> Iterator[Restarting]:
     restarting = Restarting(tmp_path / "arrays")
     yield restarting
     restarting.end()
+
+
+def kill_worker(running: ServerProcess, client: sc.Client) -> None:
+    """Ends the mesh, and waits until the next one answers."""
+    restarts = client.usage().mesh.restarts
+    for pid in running.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: client.usage().mesh.restarts > restarts and client.usage().mesh.ready)
 
 
 def refused(call: Callable[[], object]) -> sc.ShardcallError:
@@ -126,6 +135,6 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
 
 
 def test_without_a_folder_no_array_is_durable(server_factory):
-    with sc.connect(server_factory(devices=1, why="it has no folder").address) as client:
+    with sc.connect(server_factory(devices=1).address) as client:
         error = refused(lambda: client.put(X, name="u", durable=True))
         assert (error.reason, "--array-dir" in str(error)) == ("FILES_UNAVAILABLE", True)

@@ -1,4 +1,4 @@
-"""Checkpoints of one moment, with limits, damaged, of many clients and arrays, and of servers that follow others."""
+"""The tests of `test_durable_arrays.py` that take long."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 import re
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
 import pytest
 from client_parts import remote_arrays_of
-from end_to_end.processes import kill_worker, wait_for
-from end_to_end.test_durable_arrays import LINE, X, refused, same, servers
+from end_to_end.processes import wait_for
+from end_to_end.test_durable_arrays import LINE, Restarting, X, kill_worker, refused, same
 from servers import running_server
 
 import shardcall as sc
@@ -20,7 +21,13 @@ from shardcall import P
 from shardcall._src.rpc.deadline import Deadline
 
 pytestmark = pytest.mark.long
-__all__ = ["servers"]
+
+
+@pytest.fixture
+def servers(tmp_path) -> Iterator[Restarting]:
+    restarting = Restarting(tmp_path / "arrays")
+    yield restarting
+    restarting.end()
 
 
 def saved_or_refused(client: sc.Client, saved: list) -> bool:
@@ -133,7 +140,7 @@ def test_another_server_restores_the_checkpoints_when_the_first_has_ended(server
     client = servers.start()
     handle = client.put(X, name="u", durable=True).handle
     with (
-        running_server("--array-dir", str(servers.folder), why="it takes over a folder") as second,
+        running_server("--array-dir", str(servers.folder)) as second,
         sc.connect(second.address) as other,
     ):
         other.put(X + 1, name="mine")

@@ -1,7 +1,7 @@
-"""Threads at the exit of Python, threads that cannot be started, and children forked while threads call."""
+"""The tests of `test_exits.py` that take long."""
 
 import pytest
-from end_to_end.commands import python
+from end_to_end.test_exits import run
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +41,7 @@ def use():
 
 @pytest.mark.parametrize("last", ["", "    client.close()\n"])
 def test_daemon_threads_and_exit_handlers_may_use_a_client(server, last):
-    ended = python(_THREADS + last, server.address)
+    ended = run(_THREADS + last, server.address)
     assert (ended.returncode, ended.stdout) == (0, "used\n"), ended.stderr
     if not last:  # else the threads raise that the client is closed
         assert not ended.stderr
@@ -83,92 +83,5 @@ print("closed")
 
 
 def test_a_client_whose_threads_cannot_be_started_works_again_when_they_can_and_can_be_closed(server):
-    ended = python(_NO_THREADS, server.address)
+    ended = run(_NO_THREADS, server.address)
     assert (ended.returncode, ended.stdout) == (0, "closed\n"), ended.stderr
-
-
-_FORKED = """
-import os
-import sys
-import threading
-import numpy as np
-import shardcall as sc
-
-x, small = np.ones((1024, 1024)), np.ones(8)
-client = sc.connect(sys.argv[1])
-kept = client.put(x)
-stop, begun, others = threading.Event(), threading.Barrier(5), []
-
-def call_on(array):
-    client.diff(array)
-    begun.wait()
-    while not stop.is_set():
-        client.diff(array)
-
-for array in (small, small, small, x):  # without pause, over the call stream and in shared memory
-    others.append(threading.Thread(target=call_on, args=(array,)))
-    others[-1].start()
-begun.wait()
-codes = []
-for _ in range(4):
-    child = os.fork()
-    if not child:
-        assert client.diff(small, timeout=20).array.shape == (7,)
-        assert client.diff(x, timeout=20).array.shape == (1024, 1023)
-        assert client.diff(kept, timeout=20, keep=True).array.get().shape == (1024, 1023)
-        client.close()
-        sys.exit(3)
-    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-stop.set()
-for other in others:
-    other.join()
-assert codes == [3] * 4, codes
-assert kept.get().shape == x.shape
-client.close()
-print("done")
-"""
-
-
-@pytest.mark.parametrize("closes", [True, False])
-def test_children_of_a_process_whose_threads_call(server, closes: bool):
-    source = _FORKED if closes else _FORKED.replace("client.close()\n        sys.exit", "sys.exit")
-    ended = python(source, server.address)
-    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
-
-
-_RESULTS = """
-import os
-import sys
-import time
-import numpy as np
-import shardcall as sc
-from shardcall_core.wire import forks
-
-def read(h, expected, may_be_lost):
-    try:
-        np.testing.assert_allclose(h.get(timeout=60), expected)
-    except sc.ArrayLostError as error:
-        assert may_be_lost, error
-        assert "call client.synchronize() before the fork" in str(error)
-    return 3
-
-with sc.connect(sys.argv[1]) as client:
-    for i in range(int(sys.argv[2])):
-        x = np.random.default_rng(i).standard_normal((20 + i % 3, 8))
-        h = client.put(x)
-        h = (h - h.mean()) / h.std()
-        expected = (x - x.mean()) / x.std()
-        time.sleep(0.005 * (i % 6))  # before, while and after it is sent
-        waits = i % 2 == 0
-        forks.MAX_FINISH_S = 60.0 if waits else 0.0
-        child = os.fork()
-        if not child:
-            os._exit(read(h, expected, not waits))
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3, i
-        np.testing.assert_allclose(h.get(), expected)
-"""
-
-
-def test_a_child_has_the_results_of_calls_before_the_fork_or_an_error_that_names_the_remedy(server):
-    ended = python(_RESULTS, server.address, "18")
-    assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,4 @@
-"""Workers and servers that die, stop or drain while they compute."""
+"""The tests of `test_faults.py` that take long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, left_empty, stopped, wait_for
+from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, left_empty, wait_for
+from end_to_end.test_faults import MESH
 from servers import ServerProcess, running_server
 
 import shardcall as sc
@@ -18,13 +19,12 @@ from shardcall import P
 
 pytestmark = pytest.mark.long
 
-MESH = sc.Mesh(x=8)
 LONG = np.ones((3000, 3000))  # 54 GFLOP squared: about a second here
 
 
 @pytest.fixture(scope="module")
 def robust_server() -> Iterator[ServerProcess]:
-    with running_server("--trim-after-s", "0.2", why="its worker is killed in a call") as server:
+    with running_server("--trim-after-s", "0.2") as server:
         yield server
 
 
@@ -91,22 +91,24 @@ def test_a_stopped_worker_costs_its_callers_their_deadline_and_causes_no_hang(ro
         ThreadPoolExecutor(12) as pool,
     ):
         client.diff(X, axis=0)
-        with stopped(robust):
-            began = time.monotonic()
-            calls = [pool.submit(one.diff, X, axis=0, timeout=3.0) for one in (client, unary) * 6]
-            for call in calls:
-                with pytest.raises(sc.DeadlineExceededError) as caught:
-                    call.result(120)
-                assert caught.value.reason == "DEADLINE_EXCEEDED"
-                doing = ("running the kernel", "waiting for the mesh")  # the mesh has some, the others are queued
-                assert any(text in str(caught.value) for text in doing)
-            assert time.monotonic() - began < 36.0  # one after the other they would take as long or longer
-            assert client.server_info().platform == "cpu"  # what needs no mesh is answered meanwhile
+        (worker,) = robust.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        began = time.monotonic()
+        calls = [pool.submit(one.diff, X, axis=0, timeout=3.0) for one in (client, unary) * 6]
+        for call in calls:
+            with pytest.raises(sc.DeadlineExceededError) as caught:
+                call.result(120)
+            assert caught.value.reason == "DEADLINE_EXCEEDED"
+            doing = ("running the kernel", "waiting for the mesh")  # the mesh has some of them, the others are queued
+            assert any(text in str(caught.value) for text in doing)
+        assert time.monotonic() - began < 36.0  # one after the other they would take as long or longer
+        assert client.server_info().platform == "cpu"  # what needs no mesh is answered meanwhile
+        os.kill(worker, signal.SIGCONT)
         np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
 
 
 def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(server_factory):
-    server = server_factory(why="it is killed in a call")
+    server = server_factory()
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         (worker,) = server.worker_pids()
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
@@ -121,7 +123,7 @@ def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(server_factory):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_to_all_processes_drains(server_factory, number):
-    server = server_factory("--drain-s", "120", why="it drains")
+    server = server_factory("--drain-s", "120")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         (worker,) = server.worker_pids()
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
@@ -136,7 +138,7 @@ def test_a_signal_to_all_processes_drains(server_factory, number):
 
 
 def test_a_second_signal_ends_at_once(server_factory):
-    server = server_factory(devices=1, why="it ends")
+    server = server_factory(devices=1)
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         (worker,) = server.worker_pids()

@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import threading
 from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import INVALID, NOT_FOUND, check, open_channel, tensor
-from end_to_end.processes import holds_nothing, wait_for
+from end_to_end.messages import INVALID, NOT_FOUND, check, tensor
+from end_to_end.processes import wait_for
 from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, bring, held_segment
-from rows import rows
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, segment_service_pb2, segment_service_pb2_grpc
@@ -45,7 +43,7 @@ def test_a_call_by_the_contract_alone(stub, held: Held):
     np.testing.assert_array_equal(held.result(answer), np.diff(X, axis=0))
 
 
-@rows("nbytes", [0, MIB, 16 * MIB])
+@pytest.mark.parametrize("nbytes", [0, MIB, 16 * MIB])
 def test_no_segment_changes_its_size(stub, held: Held, nbytes: int):
     with pytest.raises(PermissionError):
         os.ftruncate(held.fd, nbytes)
@@ -70,7 +68,7 @@ def test_a_hole_in_an_operand_spoils_its_owners_answer_alone(stub, held: Held, c
     np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
 
 
-@rows("result_offset", [0, 64, MIB])
+@pytest.mark.parametrize("result_offset", [0, 64, MIB])
 def test_a_result_that_overlaps_its_operand_is_its_owners_affair(
     stub, held: Held, client: sc.Client, result_offset: int
 ):
@@ -115,7 +113,7 @@ def test_a_segment_whose_lease_ended_is_not_found(stub, held: Held, client: sc.C
     refused(stub, held.execute(), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "does not exist or was closed")
 
 
-@rows("result_bytes", [8 * MIB, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("result_bytes", [8 * MIB, 2**63, 2**64 - 1])
 def test_no_result_buffer_is_larger_than_its_segment(stub, held: Held, result_bytes: int):
     request = held.execute(0, 4 * MIB, result_bytes=result_bytes)
     refused(stub, request, INVALID, "MALFORMED_REQUEST", "result_space", "put it inside")
@@ -130,7 +128,7 @@ def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):
     assert (held.memory[NBYTES:] == 9).all()
 
 
-@rows("name", ["BOOL", "INT4", "UINT4"])
+@pytest.mark.parametrize("name", ["BOOL", "INT4", "UINT4"])
 def test_types_whose_bytes_must_be_checked_are_refused_there(stub, held: Held, name: str):
     array_type = tensor(*SHAPE, element_type=array_pb2.ElementType.Value(f"ELEMENT_TYPE_{name}"))
     refused(
@@ -141,42 +139,3 @@ def test_types_whose_bytes_must_be_checked_are_refused_there(stub, held: Held, n
         "operand 0",
         f"of type {name.lower()} is in a segment",
     )
-
-
-@rows("offset", [8, 1, 8 * MIB, 6 * MIB + 64, 2**32, 2**63 - 64, 2**63, 2**64 - 64, 2**64 - NBYTES, 2**64 - 1])
-def test_ranges_outside_a_segment_are_refused(stub, held: Held, offset: int):
-    says = "multiple of 64" if offset % 64 else "put it inside"
-    refused(stub, held.execute(offset), INVALID, "MALFORMED_REQUEST", "operand 0", says)
-    refused(stub, held.execute(0, offset), INVALID, "MALFORMED_REQUEST", "result_space", says)
-
-
-def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, held: Held, client: sc.Client):
-    ended = threading.Event()
-
-    def punch() -> None:
-        while not ended.is_set():
-            held.punch(0, 8 * MIB)
-
-    puncher = threading.Thread(target=punch)
-    puncher.start()
-    try:
-        for i in range(10):
-            held.put(0, X)
-            stub.Execute(held.execute(0, 4 * MIB), timeout=30)
-            x = X + i
-            np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
-    finally:
-        ended.set()
-        puncher.join()
-
-
-def test_a_late_ticket_yields_nothing(limited_server):
-    with sc.connect(limited_server.address) as observer, open_channel(limited_server.address) as channel:
-        stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
-        answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)
-        assert answer.ticket_seconds == 5
-        assert observer.usage().segments == 1
-        wait_for(lambda: holds_nothing(observer))
-        connection, data, fds = bring(answer, answer.ticket)
-        connection.close()
-        assert (data, fds) == (b"", [])

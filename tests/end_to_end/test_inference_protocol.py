@@ -9,7 +9,6 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.inference_requests import (
-    DTYPES,
     Stub,
     arrays_of,
     connected,
@@ -24,6 +23,7 @@ from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, op
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from rows import rows
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import model_service_pb2
@@ -36,19 +36,25 @@ US = token_file.user_name()
 
 
 @pytest.fixture(scope="module")
-def stub(limited_server) -> Iterator[Stub]:
-    with connected(limited_server.address) as stub:
+def serving() -> Iterator[ServerProcess]:
+    with running_server("--shared-memory-regions") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stub(serving) -> Iterator[Stub]:
+    with connected(serving.address) as stub:
         yield stub
 
 
 @pytest.fixture(scope="module")
-def client(limited_server) -> Iterator[sc.Client]:
-    with sc.connect(limited_server.address) as client:
+def client(serving) -> Iterator[sc.Client]:
+    with sc.connect(serving.address) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def model(client) -> Iterator[str]:
+def model(client) -> str:
     """A program of two inputs, of which one is a scalar, and of two outputs."""
     weights = np.full((8, 8), 2, np.float32)
 
@@ -56,8 +62,7 @@ def model(client) -> Iterator[str]:
         return weights @ x * scale, x.sum()
 
     client.publish(f, "model", sc.Array((8, 8), "float32"), sc.Array((), "float32"))
-    yield "model"
-    assert client.unpublish("model")
+    return "model"
 
 
 def refusal(method, request, code, **options) -> str:
@@ -114,7 +119,7 @@ def test_a_kernel_runs_with_its_parameters(stub):
     np.testing.assert_array_equal(arrays_of(response)["result0"], np.diff(X, n=2, axis=0), strict=True)
     assert (response.id, response.model_name) == ("7", "diff")
     assert response.parameters["shardcall_seconds"].double_param > 0
-    summed = stub.ModelInfer(infer("sum", {"x": X}, {"axis": "[0, 1]", "mesh": "x=2,y=1", "keepdims": True}))
+    summed = stub.ModelInfer(infer("sum", {"x": X}, {"axis": "[0, 1]", "mesh": "x=4,y=2", "keepdims": True}))
     np.testing.assert_array_equal(arrays_of(summed)["result0"], X.sum((0, 1), keepdims=True), strict=True)
 
 
@@ -147,7 +152,7 @@ def register(stub: Stub, name: str, key: str, nbytes: int, offset: int = 0) -> N
     stub.SystemSharedMemoryRegister(request, timeout=30)
 
 
-def test_only_files_of_the_user_are_registered(stub, limited_server):
+def test_only_files_of_the_user_are_registered(stub, serving):
     method, request = stub.SystemSharedMemoryRegister, pb.SystemSharedMemoryRegisterRequest
     with shared_file(bytes(64)) as file, shared_file(bytes(64)) as other:
         path = f"/dev/shm/{other.name}"
@@ -186,7 +191,7 @@ def test_only_files_of_the_user_are_registered(stub, limited_server):
         for i in range(63):
             register(stub, f"r{i}", file.name, 8)
         assert refusal(method, request(name="one more", key=file.name, byte_size=8), EXHAUSTED) == ""
-        with connected(limited_server.address, token=token_of("guest")) as guest:
+        with connected(serving.address, token=token_of("guest")) as guest:
             assert not guest.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()).regions
         stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
 
@@ -276,20 +281,20 @@ def test_unknown_models_are_not_found(stub, model):
     assert "there is no model '0000'; client.models(), with client.kernels(), lists all" in caught.value.details()
 
 
-def test_a_token_is_needed_and_decides_whose_models_there_are(limited_server, client, stub):
-    with connected(limited_server.address, token="") as nobody:
+def test_a_token_is_needed_and_decides_whose_models_there_are(serving, client, stub):
+    with connected(serving.address, token="") as nobody:
         refusal(nobody.ServerLive, pb.ServerLiveRequest(), grpc.StatusCode.UNAUTHENTICATED)
-    with connected(limited_server.address, token=token_of("watcher")) as watcher:
+    with connected(serving.address, token=token_of("watcher")) as watcher:
         refusal(watcher.ModelInfer, infer("diff", {"x": X}), grpc.StatusCode.PERMISSION_DENIED)
     array = sc.Array((8, 8), "float32")
     client.publish(lambda x: x + 1, "private", array)
     client.publish(lambda x: x + 2, "shared", array, shared=True)
-    with connected(limited_server.address, token=token_of("guest")) as guest:
+    with connected(serving.address, token=token_of("guest")) as guest:
         refusal(guest.ModelInfer, infer("private", {"x": X}), NOT_FOUND)
         refusal(guest.ModelInfer, infer(f"{US}/private", {"x": X}), NOT_FOUND)
         outputs = arrays_of(guest.ModelInfer(infer(f"{US}/shared", {"x": X})))
         np.testing.assert_array_equal(outputs["result0"], X + 2)
-    with sc.connect(limited_server.address, token=token_of("guest")) as other:
+    with sc.connect(serving.address, token=token_of("guest")) as other:
         assert [model.name for model in other.models()] == [f"{US}/shared"]
         assert not other.unpublish("shared")
     for _ in range(2):  # the same program again is no other version
@@ -362,8 +367,8 @@ def test_regions_are_checked_before_the_call_runs(stub):
     refusal(stub.ModelInfer, request, EXHAUSTED)
 
 
-def test_descriptions_of_models_are_small(limited_server):
-    with open_channel(limited_server.address) as channel:
+def test_descriptions_of_models_are_small(serving):
+    with open_channel(serving.address) as channel:
         models = ModelServiceStub(channel)
         array = arrays.to_proto(sc.Array((4,), "float32"))
         request = model_service_pb2.PublishModelRequest(name="wide")
@@ -391,77 +396,3 @@ def test_the_longest_id_is_repeated_and_a_longer_one_in_no_response(stub):
     ]
     assert [answer.infer_response.id for answer in answers] == ["", "a", "b"]
     assert [answer.infer_response.model_name for answer in answers] == ["sum", "", "sum"]
-
-
-def test_tensors_are_in_shared_memory(stub):
-    large = np.arange(1 << 20, dtype=np.float64)  # more than a message holds
-    with shared_file(large.tobytes()) as source, shared_file(bytes(large.nbytes)) as target:
-        register(stub, "in", f"/{source.name}", large.nbytes)
-        register(stub, "out", target.name, large.nbytes)
-        status = stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()).regions
-        assert {name: region.byte_size for name, region in status.items()} == dict.fromkeys(("in", "out"), large.nbytes)
-        request = pb.ModelInferRequest(
-            model_name="roll",
-            inputs=[tensor("x", large, parameters=placed("in", large.nbytes))],
-            outputs=[
-                pb.ModelInferRequest.InferRequestedOutputTensor(name="result0", parameters=placed("out", large.nbytes))
-            ],
-            parameters=parameters({"shift": 1}),
-        )
-        response = stub.ModelInfer(request, timeout=60)
-        assert list(response.raw_output_contents) == [b""]
-        assert response.outputs[0].parameters["shared_memory_region"].string_param == "out"
-        np.testing.assert_array_equal(np.frombuffer(target.buf, count=large.size), np.roll(large, 1))
-        del response
-        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest(name="in"))
-        assert refusal(stub.ModelInfer, request, INVALID) == "inputs[0]"
-        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
-        assert not stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()).regions
-    assert stub.CudaSharedMemoryUnregister(pb.CudaSharedMemoryUnregisterRequest()) is not None
-
-
-def test_a_published_program_refers_to_named_arrays(client, stub):
-    weights = client.put(np.full((8, 8), 3, np.float32), name="weights", replace=True)
-    client.publish(lambda x, w: w @ x, "layer", sc.Array((8, 8), "float32"), weights)
-    client.publish(lambda x: weights + x, "shifted", sc.Array((8, 8), "float32"))
-    for name, expected in (("layer", np.full((8, 8), 3, np.float32) @ X), ("shifted", X + 3)):
-        np.testing.assert_allclose(arrays_of(stub.ModelInfer(infer(name, {"x": X})))["result0"], expected)
-    weights[...] = 1
-    np.testing.assert_array_equal(arrays_of(stub.ModelInfer(infer("shifted", {"x": X})))["result0"], X + 1)
-    client.delete(weights)
-    refusal(stub.ModelInfer, infer("shifted", {"x": X}), NOT_FOUND)
-    for name in ("layer", "shifted"):
-        assert client.unpublish(name)
-
-
-def test_constants_beyond_the_limit_are_refused_with_it(client):
-    large = np.ones((1 << 17) + 1)
-    with pytest.raises(
-        sc.ResourceExhaustedError, match=r"and those of a model at most 1 MiB .*client\.put\(x, name=…\)"
-    ) as caught:
-        client.publish(lambda x: x + large, "large", sc.Array((), "float64"))
-    assert (caught.value.reason, caught.value.field) == ("CALL_TOO_LARGE", "function")
-
-
-def test_a_request_has_the_limits_of_messages(stub):
-    x = np.zeros((1 << 18) + 1)
-    outputs = arrays_of(stub.ModelInfer(infer("roll", {"x": x}, {"shift": 1}), timeout=30))
-    assert outputs["result0"].shape == x.shape  # more than a unary call of the contract has
-    small = np.zeros((1, 1 << 10))
-    refusal(stub.ModelInfer, infer("tile", {"x": small}, {"reps": "[1024, 1]"}), EXHAUSTED)
-
-
-@rows(
-    ("field", "datatype"),
-    [
-        *(("bool_contents", "BOOL"), ("int64_contents", "INT64"), ("uint64_contents", "UINT64")),
-        *(("fp32_contents", "FP32"), ("fp64_contents", "FP64"), ("int_contents", "INT8"), ("uint_contents", "UINT16")),
-    ],
-)
-def test_typed_contents_are_the_same_as_raw_ones(stub, field, datatype):
-    values = np.array([1, 0, 1], DTYPES[datatype])
-    typed = tensor("x", values, contents=pb.InferTensorContents(**{field: values.tolist()}))
-    request = pb.ModelInferRequest(model_name="roll", inputs=[typed], parameters=parameters({"shift": 1}))
-    raw = infer("roll", {"x": values}, {"shift": 1})
-    for response in map(stub.ModelInfer, (request, raw)):
-        np.testing.assert_array_equal(arrays_of(response)["result0"], np.roll(values, 1), strict=True)

@@ -1,30 +1,51 @@
-"""The Open Inference Protocol: every element type, and the limits of models, streams and responses."""
+"""The tests of `test_inference_protocol.py` that take long."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
 from end_to_end.inference_requests import (
     DTYPES,
+    Stub,
     arrays_of,
     connected,
     infer,
+    parameters,
     pb,
     placed,
     shared_file,
+    tensor,
 )
-from end_to_end.messages import token_of
-from end_to_end.test_inference_protocol import X, client, register, stub
+from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, token_of
+from end_to_end.test_inference_protocol import X, refusal, register
 from rows import rows
-from servers import running_server
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
-__all__ = ["client", "stub"]
+
+
+@pytest.fixture(scope="module")
+def serving() -> Iterator[ServerProcess]:
+    with running_server("--shared-memory-regions") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stub(serving) -> Iterator[Stub]:
+    with connected(serving.address) as stub:
+        yield stub
+
+
+@pytest.fixture(scope="module")
+def client(serving) -> Iterator[sc.Client]:
+    with sc.connect(serving.address) as client:
+        yield client
 
 
 @rows("datatype", sorted(DTYPES))
@@ -34,8 +55,78 @@ def test_every_element_type_is_exact(stub, datatype):
     np.testing.assert_array_equal(outputs["result0"], np.roll(values, 1), strict=True)
 
 
-def test_a_principal_has_64_models(limited_server):
-    with sc.connect(limited_server.address, token=token_of("runner")) as client:
+CONTENTS = {
+    "bool_contents": ["BOOL"],
+    "int_contents": ["INT8", "INT16", "INT32"],
+    "int64_contents": ["INT64"],
+    "uint_contents": ["UINT8", "UINT16", "UINT32"],
+    "uint64_contents": ["UINT64"],
+    "fp32_contents": ["FP32"],
+    "fp64_contents": ["FP64"],
+}
+
+
+@rows(("field", "datatype"), [(field, name) for field, names in CONTENTS.items() for name in names])
+def test_typed_contents_are_the_same_as_raw_ones(stub, field, datatype):
+    values = np.array([1, 0, 1], DTYPES[datatype])
+    typed = tensor("x", values, contents=pb.InferTensorContents(**{field: values.tolist()}))
+    request = pb.ModelInferRequest(model_name="roll", inputs=[typed], parameters=parameters({"shift": 1}))
+    np.testing.assert_array_equal(arrays_of(stub.ModelInfer(request))["result0"], np.roll(values, 1), strict=True)
+
+
+def test_tensors_are_in_shared_memory(stub):
+    large = np.arange(1 << 20, dtype=np.float64)  # more than a message holds
+    with shared_file(large.tobytes()) as source, shared_file(bytes(large.nbytes)) as target:
+        register(stub, "in", f"/{source.name}", large.nbytes)
+        register(stub, "out", target.name, large.nbytes)
+        status = stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()).regions
+        assert {name: region.byte_size for name, region in status.items()} == dict.fromkeys(("in", "out"), large.nbytes)
+        request = pb.ModelInferRequest(
+            model_name="roll",
+            inputs=[tensor("x", large, parameters=placed("in", large.nbytes))],
+            outputs=[
+                pb.ModelInferRequest.InferRequestedOutputTensor(name="result0", parameters=placed("out", large.nbytes))
+            ],
+            parameters=parameters({"shift": 1}),
+        )
+        response = stub.ModelInfer(request, timeout=60)
+        assert list(response.raw_output_contents) == [b""]
+        assert response.outputs[0].parameters["shared_memory_region"].string_param == "out"
+        np.testing.assert_array_equal(np.frombuffer(target.buf, count=large.size), np.roll(large, 1))
+        del response
+        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest(name="in"))
+        assert refusal(stub.ModelInfer, request, INVALID) == "inputs[0]"
+        stub.SystemSharedMemoryUnregister(pb.SystemSharedMemoryUnregisterRequest())
+        assert not stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()).regions
+    assert stub.CudaSharedMemoryUnregister(pb.CudaSharedMemoryUnregisterRequest()) is not None
+
+
+@rows("count", [(1 << 17) + 1, 10_000_000])
+def test_constants_beyond_the_limit_are_refused_with_it(client, count):
+    large = np.ones(count)
+    with pytest.raises(
+        sc.ResourceExhaustedError, match=r"and those of a model at most 1 MiB .*client\.put\(x, name=…\)"
+    ) as caught:
+        client.publish(lambda x: x + large, "large", sc.Array((), "float64"))
+    assert (caught.value.reason, caught.value.field) == ("CALL_TOO_LARGE", "function")
+
+
+def test_a_published_program_refers_to_named_arrays(client, stub):
+    weights = client.put(np.full((8, 8), 3, np.float32), name="weights", replace=True)
+    client.publish(lambda x, w: w @ x, "layer", sc.Array((8, 8), "float32"), weights)
+    client.publish(lambda x: weights + x, "shifted", sc.Array((8, 8), "float32"))
+    for name, expected in (("layer", np.full((8, 8), 3, np.float32) @ X), ("shifted", X + 3)):
+        np.testing.assert_allclose(arrays_of(stub.ModelInfer(infer(name, {"x": X})))["result0"], expected)
+    weights[...] = 1
+    np.testing.assert_array_equal(arrays_of(stub.ModelInfer(infer("shifted", {"x": X})))["result0"], X + 1)
+    client.delete(weights)
+    refusal(stub.ModelInfer, infer("shifted", {"x": X}), NOT_FOUND)
+    for name in ("layer", "shifted"):
+        assert client.unpublish(name)
+
+
+def test_a_principal_has_64_models(serving):
+    with sc.connect(serving.address, token=token_of("runner")) as client:
         for i in range(64):
             client.publish(lambda x: x + 1, f"m{i}", sc.Array((4,), "float32"))
         with pytest.raises(sc.ResourceExhaustedError):
@@ -44,9 +135,16 @@ def test_a_principal_has_64_models(limited_server):
         assert all(client.unpublish(f"m{i}") for i in range(64))
 
 
+def test_a_request_has_the_limits_of_messages(stub):
+    x = np.zeros((1 << 18) + 1)
+    outputs = arrays_of(stub.ModelInfer(infer("roll", {"x": x}, {"shift": 1}), timeout=30))
+    assert outputs["result0"].shape == x.shape  # more than a unary call of the contract has
+    small = np.zeros((1, 1 << 10))
+    refusal(stub.ModelInfer, infer("tile", {"x": small}, {"reps": "[1024, 1]"}), EXHAUSTED)
+
+
 def test_an_idle_stream_holds_a_call_slot_and_no_upload_slot():
-    why = "one call of a client runs"
-    with running_server("--max-concurrent-calls", "2", why=why) as running, connected(running.address) as stub:
+    with running_server("--max-concurrent-calls", "2") as running, connected(running.address) as stub:  # 1 of a client
         ending = threading.Event()
 
         def requests():

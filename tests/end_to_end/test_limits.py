@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,30 +11,48 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.filing import files_of, refused
 from end_to_end.messages import header, open_channel
-from end_to_end.processes import left_empty, wait_for
+from end_to_end.processes import X, is_busy, left_empty, wait_for
 from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 
 LARGE = np.ones((512, 2048))  # 8 MiB; a difference gives as much back
-X = np.arange(24.0).reshape(8, 3)
 
 
 @pytest.fixture(scope="module")
 def poor_server() -> Iterator[ServerProcess]:
-    flags = ("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20), "--trim-after-s", "0.2")
-    flags += ("--max-cached-programs", "2", "--max-concurrent-calls", "1")
-    with running_server(*flags, log=Path(os.devnull), why="its memory, programs and calls are few") as server:
+    budget = ("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20))
+    with running_server(*budget, "--trim-after-s", "0.2") as server:
         yield server
 
 
 @pytest.fixture
 def poor(poor_server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server with memory for one call of arrays like LARGE, which works on one at a time and keeps two programs."""
+    """A server with memory for one call of arrays like LARGE."""
     with left_empty(poor_server) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def crowded_server() -> Iterator[ServerProcess]:
+    flags = ("--max-concurrent-calls", "1", "--max-cached-bytes", str(1 << 20))
+    with running_server(*flags, log=Path(os.devnull)) as server:
+        yield server
+
+
+@pytest.fixture
+def crowded(crowded_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that works on one call at a time and keeps programs of few bytes."""
+    with left_empty(crowded_server) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[ServerProcess]:
+    """A server that keeps two programs."""
+    with running_server("--max-cached-programs", "2", log=Path(os.devnull)) as server:
         yield server
 
 
@@ -47,6 +66,19 @@ def test_a_result_that_stays_may_be_larger_than_what_travels(poor):
             assert client.mean(kept).array.item() == pytest.approx(0.5, abs=0.01)
         with pytest.raises(sc.ResourceExhaustedError):
             client.uniform(0, **drawn)
+
+
+def test_questions_about_the_server_are_answered_while_every_slot_is_taken(crowded):
+    with sc.connect(crowded.address) as client, ThreadPoolExecutor(1) as pool:
+        client.diff(X, axis=0)
+        (worker,) = crowded.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        call = pool.submit(client.diff, X, axis=0)
+        wait_for(lambda: is_busy(client))
+        with sc.connect(crowded.address) as other:
+            assert [kernel.name for kernel in other.kernels()] == [kernel.name for kernel in client.kernels()]
+        os.kill(worker, signal.SIGCONT)
+        call.result(30)
 
 
 def test_a_claim_takes_nothing_of_the_budget_that_others_need(poor):
@@ -68,12 +100,12 @@ def test_a_claim_takes_nothing_of_the_budget_that_others_need(poor):
         done.set()
 
 
-def test_evicted_programs_come_back_under_callers_that_use_them(poor):
+def test_evicted_programs_come_back_under_callers_that_use_them(forgetful):
     done = threading.Event()
 
     def work(rows: int) -> int:
         x, count = np.arange(float(rows)) ** 2, 0
-        with sc.connect(poor.address) as client:
+        with sc.connect(forgetful.address) as client:
             while not done.is_set() or count < 10:
                 np.testing.assert_array_equal(client.diff(x).array, np.diff(x))
                 count += 1
@@ -83,19 +115,3 @@ def test_evicted_programs_come_back_under_callers_that_use_them(poor):
 
     with ThreadPoolExecutor(4) as pool:
         assert min(pool.map(work, [5, 6, 7, 8])) >= 10
-
-
-def test_a_principal_has_few_files_of_few_bytes(limited_server, suffix):
-    with files_of(limited_server) as filing:
-        client, h = filing.client, filing.client.put(X)
-        for i in range(6):
-            client.save(h, f"runs/{i}{suffix}")
-        with pytest.raises(sc.ResourceExhaustedError, match="has 6 files, and may have no more"):
-            client.save(h, f"other/a{suffix}")
-        assert refused(lambda: client.save(client.put(np.zeros(8 << 20)), f"runs/0{suffix}")) == "FILE_LIMIT"
-        client.save(h, f"runs/0{suffix}")
-        assert [file.name for file in client.files()] == [f"runs/{i}{suffix}" for i in range(6)]
-        for i in range(2):
-            client.remove_file(f"runs/{i}{suffix}")
-        client.save(client.put(np.zeros(4 << 20)), f"other/a{suffix}")
-        assert refused(lambda: client.save(client.put(np.zeros(5 << 20)), f"b{suffix}")) == "FILE_LIMIT"

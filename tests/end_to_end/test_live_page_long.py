@@ -1,4 +1,4 @@
-"""The live page of a server that shuts down, and in a browser."""
+"""The tests of `test_live_page.py` that take long."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 import pytest
 from end_to_end.live_pages import admin_token, page_server
 from end_to_end.processes import wait_for
-from end_to_end.test_live_page import X
+from end_to_end.test_live_page import X, first
 
 import shardcall as sc
 
@@ -21,11 +21,38 @@ pytestmark = pytest.mark.long
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """A server with the live page."""
+    with page_server(tmp_path_factory.mktemp("page") / "log") as server:
+        yield server
+
+
+def test_equal_errors_without_another_between_them_are_one(pages):
+    with sc.connect(pages.running.address) as client:
+        for _ in range(5):
+            with pytest.raises(sc.AxisError):
+                client.cumsum(X, axis=9)
+    error = first(pages)["errors"][0]
+    assert (error["kernel"], error["reason"], error["count"]) == ("cumsum", "AXIS_OUT_OF_RANGE", 5)
+
+
+def test_probes_and_page_during_a_restart_of_the_mesh(pages):
+    with closing(pages.snapshots()) as snapshots:
+        assert pages.get("/readyz") == (200, "ready\n")
+        (worker,) = pages.running.worker_pids()
+        os.kill(worker, signal.SIGKILL)
+        wait_for(lambda: pages.get("/readyz") == (503, "not ready: the mesh starts again\n"))
+        assert pages.get("/healthz") == (200, "ok\n")
+        shown = next(one for one in snapshots if not one["mesh"]["ready"])
+        assert shown["mesh"]["exits"] == {"killed": 1}
+        assert "signal 9" in shown["mesh"]["last_exit_reason"]
+        wait_for(lambda: pages.get("/readyz")[0] == 200)
+        assert next(one for one in snapshots if one["mesh"]["ready"])["mesh"]["restarts"] == 1
+
+
 def test_a_server_that_shuts_down_is_not_ready_and_ends_although_the_page_is_open(tmp_path):
-    with (
-        page_server(tmp_path / "log", why="it shuts down", devices=1) as server,
-        sc.connect(server.running.address) as client,
-    ):
+    with page_server(tmp_path / "log", devices=1) as server, sc.connect(server.running.address) as client:
         (worker,) = server.running.worker_pids()
         with closing(server.snapshots()) as snapshots:
             next(snapshots)
@@ -65,7 +92,7 @@ def browser() -> Iterator:
 
 
 def test_a_browser_opens_the_link_once_and_watches_calls_and_a_restart(tmp_path):
-    with page_server(tmp_path / "log", "--no-auth", why="its link has a key") as server, browser() as chrome:
+    with page_server(tmp_path / "log", "--no-auth") as server, browser() as chrome:
         key = server.link.partition("#")[2]
         assert len(key) >= 40
         assert key not in server.log.read_text()
@@ -112,7 +139,7 @@ return [document.querySelectorAll("main img, main script").length, document.quer
 
 
 def test_a_browser_signs_in_uses_keys_up_and_shows_names_as_text(tmp_path):
-    with page_server(tmp_path / "log", why="a browser signs in to it", devices=1) as server, browser() as chrome:
+    with page_server(tmp_path / "log", devices=1) as server, browser() as chrome:
         chrome.get(server.link)
         chrome.find_element("id", "token").send_keys(admin_token())
         chrome.find_element("css selector", "#sign-in button").click()

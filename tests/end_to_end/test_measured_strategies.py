@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,10 +20,14 @@ X = np.random.default_rng(0).random((256, 64))
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sc.Client]:
-    flags = (*MEASURED, "--cache-dir", str(tmp_path_factory.mktemp("measured") / "cache"))
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("measured") / "cache"
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path) -> Iterator[sc.Client]:
     with (
-        running_server(*flags, devices=2, why="it times strategies") as server,
+        running_server(*MEASURED, "--cache-dir", str(folder), devices=2) as server,
         sc.connect(server.address) as client,
     ):
         yield client
@@ -63,35 +67,3 @@ def test_a_server_of_fixed_strategies_goes_by_the_rule(client):
     assert (plan.strategy, plan.strategy_timings) == ("halo", {})
     assert "timed" not in plan.strategy_reason
     assert diff(client, strategy="gspmd").plan.strategy == "gspmd"
-
-
-def test_equivalent_arguments_get_the_same_strategy(measured):
-    timings = diff(measured).plan.strategy_timings
-    worded = measured.call("diff", X, mesh=MESH, in_specs=[P("x")], out_specs=[P("x", None)], axis=-2, n=1)
-    assert worded.plan.strategy_timings == timings
-
-
-def test_a_call_may_name_its_strategy(measured):
-    for strategy in CANDIDATES:
-        plan = diff(measured, strategy=strategy).plan
-        assert (plan.strategy, plan.strategy_reason, plan.strategy_timings) == (strategy, "asked for", {})
-
-
-def test_a_key_that_is_first_used_on_a_busy_mesh_is_timed_when_it_is_idle(measured):
-    """The server may or may not be busy at the first call; every key is timed in the end."""
-    lengths = range(300, 302)
-    plans: list[sc.Plan] = []
-
-    def use(length: int) -> None:
-        plans.append(diff(measured, np.ones((length, 64))).plan)
-
-    threads = [threading.Thread(target=use, args=[length]) for length in lengths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {plan.strategy for plan in plans} <= CANDIDATES
-    idle = threading.Event()
-    for length in lengths:
-        while not diff(measured, np.ones((length, 64))).plan.strategy_timings:
-            idle.wait(0.2)  # calls without a pause would keep the mesh busy

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 import numpy as np
+import pytest
 from end_to_end.processes import wait_for
-from servers import ServerProcess
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P
 
+MIB = 1 << 20
 MESH = sc.Mesh(x=8)
-SLACK = 8 << 20
+SLACK = 8 * MIB
 
 
 def processes(server: ServerProcess) -> list[int]:
@@ -32,10 +35,17 @@ def pss(pids: list[int]) -> int:
     return sum(int(kib) << 10 for kib in re.findall(r"^Pss_(?:Anon|Shmem):\s+(\d+) kB", rollups, re.M))
 
 
-def check_that_dropped_arrays_leave_memory_flat(server: ServerProcess, count: int) -> None:
-    """Computes arrays from one another and drops them, and looks at the memory twenty times."""
-    pids = [*processes(server), os.getpid()]
-    with sc.connect(server.address) as client:
+@pytest.fixture(scope="module")
+def keeping() -> Iterator[ServerProcess]:
+    """A server that keeps the memory of calls for the next ones."""
+    with running_server("--trim-after-s", "60") as server:
+        yield server
+
+
+@pytest.mark.parametrize("count", [2_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_arrays_that_are_computed_and_dropped_leave_memory_flat(keeping, count: int):
+    pids = [*processes(keeping), os.getpid()]
+    with sc.connect(keeping.address) as client:
         h = client.put(np.arange(512.0).reshape(64, 8), mesh=MESH, spec=P("x", None))
         held = []
         for i in range(count):
@@ -46,7 +56,3 @@ def check_that_dropped_arrays_leave_memory_flat(server: ServerProcess, count: in
         np.testing.assert_array_equal(last, h.get() + (count - 1))
         wait_for(lambda: client.usage().arrays == 2)
     assert median(held[-5:]) <= median(held[5:10]) * 1.05 + SLACK
-
-
-def test_arrays_that_are_computed_and_dropped_leave_memory_flat(exclusive_server):
-    check_that_dropped_arrays_leave_memory_flat(exclusive_server, 2_000)

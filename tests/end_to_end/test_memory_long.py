@@ -1,4 +1,4 @@
-"""Memory over very many calls, in idle processes, and within a budget."""
+"""The tests of `test_memory.py` that take long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 import pytest
 from end_to_end.processes import wait_for
-from end_to_end.test_memory import MESH, SLACK, check_that_dropped_arrays_leave_memory_flat, processes, pss
+from end_to_end.test_memory import MESH, MIB, SLACK, processes, pss
 from servers import ServerProcess, running_server
 
 import shardcall as sc
@@ -16,7 +16,6 @@ from shardcall import P
 
 pytestmark = pytest.mark.long
 
-MIB = 1 << 20
 ROWS, COLUMNS = 1024, 2048  # 16 MiB
 
 
@@ -31,17 +30,13 @@ def call(client: sc.Client, x: np.ndarray) -> None:
 @pytest.fixture(scope="module")
 def keeping() -> Iterator[ServerProcess]:
     """A server that keeps the memory of calls for the next ones."""
-    with running_server("--trim-after-s", "60", why="it keeps the memory of calls") as server:
+    with running_server("--trim-after-s", "60") as server:
         yield server
 
 
-def test_a_hundred_thousand_dropped_arrays_leave_memory_flat(keeping):
-    check_that_dropped_arrays_leave_memory_flat(keeping, 100_000)
-
-
+@pytest.mark.parametrize("count", [80, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool):
-    count = 1000
+def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool, count: int):
     pids = processes(keeping)
     x = np.random.default_rng(0).standard_normal((ROWS // 2, COLUMNS))
     with sc.connect(keeping.address, shared_memory=shared_memory) as client:
@@ -56,8 +51,8 @@ def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool):
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_idle_processes_give_their_memory_back(exclusive_server, shared_memory: bool):
-    server = exclusive_server
+def test_idle_processes_give_their_memory_back(server_factory, shared_memory: bool):
+    server = server_factory("--trim-after-s", "0.2")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=shared_memory) as client:
@@ -69,8 +64,8 @@ def test_idle_processes_give_their_memory_back(exclusive_server, shared_memory: 
     wait_for(lambda: pss(pids) <= before + SLACK)
 
 
-def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(exclusive_server):
-    server = exclusive_server
+def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(server_factory):
+    server = server_factory("--trim-after-s", "0.2")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=False) as client:
@@ -88,7 +83,6 @@ def test_successive_calls_of_many_sizes_stay_within_the_budget(server_factory):
         *("--max-bytes-in-flight", str(limit), "--max-bytes-per-client", str(limit)),
         *("--max-call-bytes", str(24 * MIB), "--trim-after-s", "60"),
         devices=1,
-        why="its memory is little",
     )
     with sc.connect(server.address, shared_memory=False) as client:
         for i in range(10):

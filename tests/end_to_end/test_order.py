@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +11,10 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from end_to_end.messages import header, open_channel
-from end_to_end.processes import X, holds_nothing, is_busy, left_empty, stopped, wait_for
+from end_to_end.messages import header
+from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
 from end_to_end.segments_by_hand import MIB
-from servers import ServerProcess
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
@@ -27,13 +29,8 @@ def answers(client: sc.Client, i: int) -> None:
     np.testing.assert_array_equal(client.diff(x, axis=0, timeout=PATIENCE_S).array, np.diff(x, axis=0))
 
 
-@pytest.fixture
-def quiet(exclusive_server: ServerProcess) -> Iterator[ServerProcess]:
-    with left_empty(exclusive_server) as server:
-        yield server
-
-
-def test_callers_who_do_not_send_their_operands_block_no_other(quiet):
+def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
+    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
     ended = threading.Event()
 
     def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
@@ -41,8 +38,7 @@ def test_callers_who_do_not_send_their_operands_block_no_other(quiet):
         yield kernel_service_pb2.ExecuteStreamRequest(chunk=array_pb2.TensorChunk(data=bytes(MIB)))
         ended.wait()
 
-    with sc.connect(quiet.address) as client, ExitStack() as stack:
-        stub = kernel_service_pb2_grpc.KernelServiceStub(stack.enter_context(open_channel(quiet.address)))
+    with sc.connect(server.address) as client, ExitStack() as stack:
         stack.callback(ended.set)
         for _ in range(STALLED):
             stack.callback(stub.ExecuteStream(half(), timeout=600).cancel)
@@ -52,11 +48,26 @@ def test_callers_who_do_not_send_their_operands_block_no_other(quiet):
         assert client.usage().regions >= STALLED
 
 
-def test_questions_are_answered_while_the_mesh_is_busy(quiet):
-    with sc.connect(quiet.address) as client, ThreadPoolExecutor(1) as pool:
+@pytest.fixture(scope="module")
+def narrow_server() -> Iterator[ServerProcess]:
+    with running_server("--max-concurrent-calls", "1", devices=1) as running:
+        yield running
+
+
+@pytest.fixture
+def narrow(narrow_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that works on one call at a time."""
+    with left_empty(narrow_server) as server:
+        yield server
+
+
+def test_questions_are_answered_while_the_mesh_is_busy_and_every_slot_is_taken(narrow):
+    with sc.connect(narrow.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         kept = client.put(X)
-        with stopped(quiet):
+        (worker,) = narrow.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        try:
             running = pool.submit(client.diff, X, axis=0, timeout=PATIENCE_S)
             wait_for(lambda: is_busy(client))
             assert "matmul" in [kernel.name for kernel in client.kernels()]
@@ -65,19 +76,25 @@ def test_questions_are_answered_while_the_mesh_is_busy(quiet):
             assert client.describe(kept).shape == X.shape
             assert len(client.list()) == 1
             assert not running.done()
+        finally:
+            os.kill(worker, signal.SIGCONT)
         np.testing.assert_array_equal(running.result(PATIENCE_S).array, np.diff(X, axis=0))
 
 
-def test_calls_of_one_array_run_in_their_order(quiet):
+def test_calls_of_one_array_run_in_their_order(narrow):
     """An array deleted behind a call that reads it is there for that call."""
-    with sc.connect(quiet.address) as client, sc.connect(quiet.address) as other, ThreadPoolExecutor(1) as pool:
+    with sc.connect(narrow.address) as client, sc.connect(narrow.address) as other, ThreadPoolExecutor(1) as pool:
         kept = client.put(X)
         client.diff(kept, axis=0)
         client.diff(X, axis=0)
-        with stopped(quiet):
+        (worker,) = narrow.worker_pids()
+        os.kill(worker, signal.SIGSTOP)
+        try:
             running = pool.submit(client.diff, kept, axis=0, timeout=PATIENCE_S)
             wait_for(lambda: is_busy(other))
             client.delete(kept)
             assert client.usage().arrays == 0
+        finally:
+            os.kill(worker, signal.SIGCONT)
         np.testing.assert_array_equal(running.result(PATIENCE_S).array, np.diff(X, axis=0))
         wait_for(lambda: holds_nothing(client))

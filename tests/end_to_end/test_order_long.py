@@ -1,4 +1,4 @@
-"""Callers who do not read large results, and results that are gathered while others are."""
+"""The tests of `test_order.py` that take long."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def outer(rows: int, **fields) -> kernel_service_pb2.ExecuteRequest:
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_callers_who_do_not_read_their_results_block_no_other(exclusive_server, shared_memory: bool):
-    with sc.connect(exclusive_server.address, shared_memory=shared_memory) as client, ExitStack() as stack:
-        channel = stack.enter_context(open_channel(exclusive_server.address, SMALL_WINDOW))
+def test_callers_who_do_not_read_their_results_block_no_other(server, shared_memory: bool):
+    with sc.connect(server.address, shared_memory=shared_memory) as client, ExitStack() as stack:
+        channel = stack.enter_context(open_channel(server.address, SMALL_WINDOW))
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
         for _ in range(STALLED):
             request = kernel_service_pb2.ExecuteStreamRequest(header=outer(ROWS))
@@ -45,17 +45,15 @@ def test_callers_who_do_not_read_their_results_block_no_other(exclusive_server, 
         large = np.ones((1024, 1024))
         np.testing.assert_array_equal(client.diff(large, axis=0, timeout=PATIENCE_S).array, np.zeros((1023, 1024)))
         assert client.usage().regions >= STALLED
-    with sc.connect(exclusive_server.address) as client:
+    with sc.connect(server.address) as client:
         wait_for(lambda: client.usage().regions == 0)
 
 
-def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(exclusive_server):
+def test_a_small_call_waits_for_no_other_calls_results_to_be_gathered(server, channel):
     """Small calls are answered one after the other while the rest of a large result is gathered."""
-    with ExitStack() as stack:
-        client = stack.enter_context(sc.connect(exclusive_server.address, shared_memory=False))
-        channel = stack.enter_context(open_channel(exclusive_server.address))
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        held = stack.enter_context(held_segment(segment_service_pb2_grpc.SegmentServiceStub(channel), RESULT_BYTES))
+    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+    segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
+    with sc.connect(server.address, shared_memory=False) as client, held_segment(segments, RESULT_BYTES) as held:
         answers(client, 0)
         space = kernel_service_pb2.SegmentSpace(segment_id=held.segment_id, size_bytes=RESULT_BYTES)
         request = kernel_service_pb2.ExecuteStreamRequest(header=outer(4096, result_space=space))

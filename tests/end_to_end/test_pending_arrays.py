@@ -4,47 +4,52 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from client_parts import stream_of
 from end_to_end.processes import wait_for
 
 import shardcall as sc
-from shardcall import ArrayLostError
 
 
-def test_a_chain_on_two_meshes(own_client):
-    x = own_client.put(np.arange(12.0), mesh=sc.Mesh(x=2), spec=sc.P("x"))
-    y = own_client.submit("add", x, 1.0)
-    z = own_client.submit("multiply", y, 2.0, mesh=sc.Mesh(x=4), in_specs=[sc.P("x")])
-    u = own_client.submit("diff", z)
+@pytest.fixture
+def client(server):
+    """A client with arrays of its own."""
+    with sc.connect(server.address) as client:
+        yield client
+
+
+def test_a_chain_on_two_meshes(client):
+    x = client.put(np.arange(12.0), mesh=sc.Mesh(x=2), spec=sc.P("x"))
+    y = client.submit("add", x, 1.0)
+    z = client.submit("multiply", y, 2.0, mesh=sc.Mesh(x=4), in_specs=[sc.P("x")])
+    u = client.submit("diff", z)
     assert (y.mesh.size, z.mesh.size, u.mesh.size) == (2, 4, 4)
     np.testing.assert_array_equal(u, np.diff((np.arange(12.0) + 1) * 2))
 
 
-def test_an_error_in_the_middle_fails_the_rest(own_client):
-    x = own_client.submit("add", [1, 2], 1)
-    bad = own_client.submit("power", x, -1)
-    last = own_client.submit("add", own_client.submit("add", bad, 1), 1)
+def test_an_error_in_the_middle_fails_the_rest(client):
+    x = client.submit("add", [1, 2], 1)
+    bad = client.submit("power", x, -1)
+    last = client.submit("add", client.submit("add", bad, 1), 1)
     for array in (last, bad):
         with pytest.raises(
             sc.InvalidOperandError, match=r"^power of int64\[2\], int64\[\], submitted at .*test_pending_"
         ):
             array.get()
     assert x.get().tolist() == [2, 3]
-    later = own_client.submit("add", bad, 1)
+    later = client.submit("add", bad, 1)
     with pytest.raises(sc.InvalidOperandError, match=r"^power of "):
         later.mesh.size  # noqa: B018
-    own_client.synchronize()
+    client.synchronize()
 
 
-def test_arrays_are_deleted_after_the_calls_that_use_them(own_client):
+def test_arrays_are_deleted_after_the_calls_that_use_them(client):
     for _ in range(20):
-        x = own_client.put(np.ones(4))
-        y = own_client.submit("add", x, 1.0)
-        z = own_client.submit("add", y, 1.0)
-        assert own_client.delete(x, y) == 2
+        x = client.put(np.ones(4))
+        y = client.submit("add", x, 1.0)
+        z = client.submit("add", y, 1.0)
+        assert client.delete(x, y) == 2
         np.testing.assert_array_equal(z, np.full(4, 3.0))
     del z
-    wait_for(lambda: not own_client.list())
+    wait_for(lambda: not client.list())
 
 
 @pytest.mark.parametrize(
@@ -59,13 +64,13 @@ def test_arrays_are_deleted_after_the_calls_that_use_them(own_client):
         (sc.ParameterTypeError, "diff", ([1.0],), {"n": "two"}),
     ],
 )
-def test_wrong_arguments_are_refused_in_the_same_line(own_client, error, name, operands, parameters):
+def test_wrong_arguments_are_refused_in_the_same_line(client, error, name, operands, parameters):
     with pytest.raises(error) as submitted:
-        own_client.submit(name, *operands, **parameters)
+        client.submit(name, *operands, **parameters)
     with pytest.raises(error) as called:
-        own_client.call(name, *operands, **parameters)
+        client.call(name, *operands, **parameters)
     assert (type(submitted.value), str(submitted.value)) == (type(called.value), str(called.value))
-    own_client.synchronize()
+    client.synchronize()
 
 
 def test_a_synchronous_client_raises_in_the_line_that_submits(server):
@@ -75,85 +80,12 @@ def test_a_synchronous_client_raises_in_the_line_that_submits(server):
             client.submit("power", x, -1)
 
 
-def test_threads_have_separate_chains(own_client):
+def test_threads_have_separate_chains(client):
     def chain(start):
-        x = own_client.submit("add", np.full(3, float(start)), 0.0)
+        x = client.submit("add", np.full(3, float(start)), 0.0)
         for _ in range(40):
-            x = own_client.submit("add", x, 1.0)
+            x = client.submit("add", x, 1.0)
         return x.get().tolist()
 
     with ThreadPoolExecutor(6) as pool:
         assert list(pool.map(chain, range(12))) == [[start + 40.0] * 3 for start in range(12)]
-
-
-def test_an_array_is_an_operand_of_every_type_of_call(own_client):
-    x = own_client.submit("add", np.arange(8.0), 1.0)
-    np.testing.assert_array_equal(own_client.diff(x).array, np.ones(7))
-    kept = own_client.diff(own_client.submit("add", x, 1.0), keep=True).array
-    np.testing.assert_array_equal(kept, np.ones(7))
-    large = np.ones((2**18, 8))
-    np.testing.assert_array_equal(
-        own_client.call("add", own_client.submit("add", x, 1.0), large).array, large + np.arange(2.0, 10.0)
-    )
-    compiled = own_client.compile("diff", sc.Array(8, "float64"), mesh=x.mesh, in_specs=[x.spec])
-    np.testing.assert_array_equal(compiled(own_client.submit("copy", x)).array, np.ones(7))
-    assert own_client.plan("diff", own_client.submit("copy", x)).results[0].type == sc.Array(7, "float64")
-
-
-def test_results_that_another_client_waits_for_are_operands(own_client, server):
-    x = np.arange(13.0)
-    h = own_client.put(x)
-    with sc.connect(server.address) as other:
-        step = own_client.jit(lambda a: a + 1)
-        for _ in range(3):
-            pending = other.put(x) * 2.0
-            np.testing.assert_array_equal(h + pending, x * 3)
-            np.testing.assert_array_equal(own_client.add(h, other.put(x) * 3.0).array, x * 4)
-            np.testing.assert_array_equal(step(other.put(x) * 4.0), x * 4 + 1)
-        bad = other.submit("power", other.put(np.array([1, 2])), -1)
-        with pytest.raises(sc.InvalidOperandError, match="negative integer"):
-            own_client.put(np.ones(2)) + bad
-
-
-def test_the_array_of_a_dropped_object_of_another_client_is_deleted_after_the_calls_that_use_it(own_client, server):
-    x = np.arange(13.0)
-    h = own_client.put(x)
-    with sc.connect(server.address) as other:
-        for _ in range(20):
-            np.testing.assert_array_equal(h + other.put(x), x * 2)
-            np.testing.assert_array_equal(own_client.submit("add", h, other.put(x)), x * 2)
-        wait_for(lambda: len(other.list()) == 0)
-
-
-def test_results_of_one_element_come_with_the_answer(own_client, monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("a call of its own")
-
-    monkeypatch.setattr(stream_of(own_client), "read", refuse)
-    x = own_client.put(np.arange(12.0).reshape(4, 3), mesh={"x": 2}, spec=("x", None))
-    assert float(x.sum()) == 66
-    assert (x.max() - 1).get() == 10
-    for name in ("bool", "int4", "bfloat16", "complex128"):
-        one = own_client.submit("reshard", np.ones((1, 1), name), mesh={"x": 2}, out_specs=[("x", None)])
-        assert one.get().shape == (1, 1)
-        assert one.get().dtype == name
-        assert complex(one) == 1
-    kept = own_client.call("negative", np.float32(2), keep=True).array
-    assert kept.item() == -2
-    with pytest.raises(AssertionError):
-        own_client.submit("negative", np.ones(3)).get()
-    kept.delete()
-    with pytest.raises(ArrayLostError):
-        kept.get()
-
-
-def test_a_chain_equals_numpy(own_client):
-    expected = np.arange(24.0).reshape(6, 4)
-    x = own_client.put(expected)
-    for i in range(200):
-        x = own_client.submit("add", x, float(i))
-        expected = expected + i
-    assert x.shape == (6, 4)
-    np.testing.assert_array_equal(x, expected)
-    assert x.mesh == own_client.put(expected).mesh
-    wait_for(lambda: len(own_client.list()) <= 1)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import os
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -16,11 +16,12 @@ import pytest
 from end_to_end.messages import check, details, open_channel, token_of
 from end_to_end.processes import wait_for
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from servers import DEVICES
+from servers import DEVICES, running_server
 
 import shardcall as sc
-from shardcall import aio
 from shardcall.v1 import profile_service_pb2, profile_service_pb2_grpc
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 X = np.random.default_rng(0).standard_normal((512, 64))
 ACROSS = {"mesh": sc.Mesh(x=DEVICES), "spec": sc.P("x", None)}
@@ -68,9 +69,25 @@ def left_on_the_server() -> list[str]:
     return [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("shardcall_profile_")]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _temporary_folder(tmp_path_factory):
+    """Servers of these tests make their folders here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    tempfile.tempdir = None
+
+
 @pytest.fixture(scope="module")
-def recorder(exclusive_server):
-    with sc.connect(exclusive_server.address) as connected:
+def recording(_temporary_folder):
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def recorder(recording):
+    with sc.connect(recording.address) as connected:
         yield connected
 
 
@@ -89,11 +106,9 @@ def test_what_ran_before_is_not_in_it(recorder, tmp_path):
         pass
     assert any("ppermute" in event for event in events(profile.path))
     assert not any("ppermute" in event for event in events(quiet.path))
-    assert {file.name for file in profile.path.iterdir()} == {"mesh.trace.json.gz", "mesh.xplane.pb"}
-    assert str(tmp_path).encode() not in (profile.path / "mesh.xplane.pb").read_bytes()
 
 
-def test_programs_are_called_by_kernel_and_strategy_and_phases_have_their_request(recorder, tmp_path):
+def test_programs_are_called_by_kernel_and_strategy_and_phases_have_their_request(recorder, recording, tmp_path):
     with recorder.profile(tmp_path) as profile:
         plan = recorder.diff(X, axis=0, **ACROSS).plan
     assert plan.strategy == "halo"
@@ -106,6 +121,13 @@ def test_programs_are_called_by_kernel_and_strategy_and_phases_have_their_reques
     assert {(phase["kernel"], phase["strategy"]) for phase in phases.values()} == {("diff", "halo")}
     (request_id,) = {phase["request_id"] for phase in phases.values()}
     assert re.fullmatch(r"[0-9a-f]+", request_id)
+
+
+def test_neither_the_names_of_files_contain_that_of_the_machine_nor_the_files_its_folders(recorder, tmp_path):
+    with recorder.profile(tmp_path / "traces") as profile:
+        recorder.diff(X, axis=0, **ACROSS)
+    assert {file.name for file in profile.path.iterdir()} == {"mesh.trace.json.gz", "mesh.xplane.pb"}
+    assert str(tmp_path).encode() not in (profile.path / "mesh.xplane.pb").read_bytes()
 
 
 def test_two_at_once_are_refused_and_the_first_goes_on(recorder, tmp_path):
@@ -136,17 +158,12 @@ def test_stopping_what_does_not_run_and_wrong_times_are_refused(profiles):
 
 def test_a_profile_that_is_not_stopped_is_discarded(recorder, profiles, tmp_path):
     profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=0.1), timeout=60)
-
-    def begins() -> bool:
-        try:
-            profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=60), timeout=60)
-        except grpc.RpcError:  # the first one runs
-            return False
-        return True
-
-    wait_for(begins)
-    recorder.diff(X, axis=0, **ACROSS)
-    assert any(list(profiles.StopProfile(profile_service_pb2.StopProfileRequest(), timeout=60)))
+    wait_for(lambda: left_on_the_server() == [])
+    with pytest.raises(sc.InvalidRequestError, match=r"the last one ran for 0.1 s, its max_seconds, and was discarded"):
+        recorder.profile(tmp_path / "traces").stop()
+    with recorder.profile(tmp_path / "traces") as profile:
+        recorder.diff(X, axis=0, **ACROSS)
+    assert events(profile.path)
 
 
 def test_it_takes_the_scope_admin(server, tmp_path):
@@ -170,13 +187,3 @@ def test_an_error_in_the_block_is_the_one_that_is_raised(recorder, tmp_path):
     with pytest.raises(sc.AxisError):
         fail()
     assert events(profile.path)
-
-
-def test_it_can_be_awaited(recorder, tmp_path):
-    async def record(address: str) -> Path:
-        async with aio.connect(address) as client:
-            async with client.profile(tmp_path / "traces") as profile:
-                await client.diff(X, axis=0, **ACROSS)
-            return profile.path
-
-    assert events(asyncio.run(record(recorder.address)))

@@ -1,22 +1,28 @@
-"""Recordings of whole programs, of servers that end, and beyond the limit; nothing of them is left."""
+"""The tests of `test_profile.py` that take long."""
 
 from __future__ import annotations
 
-import importlib
+import asyncio
 import os
 import re
+import sys
 import tempfile
 import time
 from pathlib import Path
 
+import collective_matmul
 import numpy as np
 import pytest
-from end_to_end.test_profile import events, left_on_the_server
-from servers import DEVICES
+from end_to_end.processes import wait_for
+from end_to_end.test_profile import ACROSS, X, events, left_on_the_server
+from servers import DEVICES, running_server
 
 import shardcall as sc
+from shardcall import aio
 
 pytestmark = pytest.mark.long
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,10 +35,20 @@ def _temporary_folder(tmp_path_factory):
     tempfile.tempdir = None
 
 
-def test_the_runs_of_collective_matmul_are_in_their_profiles(server_factory, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def recording(_temporary_folder):
+    with running_server() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def recorder(recording):
+    with sc.connect(recording.address) as connected:
+        yield connected
+
+
+def test_the_runs_of_collective_matmul_are_in_their_profiles(recorder, tmp_path):
     """Each run of the notebook on collective matmul under a trace of its own."""
-    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "examples")
-    collective_matmul = importlib.import_module("collective_matmul")
     runs = {
         "psum, psum_scatter and all_gather": lambda: collective_matmul.partial_sums(recorder),
         "all_gather and rings": lambda: collective_matmul.gathered_lhs(recorder, 256, 32, 64),
@@ -41,8 +57,6 @@ def test_the_runs_of_collective_matmul_are_in_their_profiles(server_factory, tmp
     }
     expected = {"all_gather and rings": "ppermute", "psum_scatter and its ring": "(reduce|psum)_scatter"}
     folders = set()
-    running = server_factory(why="its temporary folder is looked at")
-    recorder = sc.connect(running.address)
     for name, run in runs.items():
         with recorder.profile(tmp_path / "traces") as profile:
             assert profile.path is None
@@ -55,8 +69,25 @@ def test_the_runs_of_collective_matmul_are_in_their_profiles(server_factory, tmp
     assert left_on_the_server() == []
 
 
+def test_a_restart_of_the_mesh_throws_it_away(recording, tmp_path):
+    (worker,) = recording.worker_pids()
+    with sc.connect(recording.address) as client:
+        profile = client.profile(tmp_path / "traces")
+        profile.start()
+        assert len(left_on_the_server()) == 1
+        os.kill(worker, 9)
+        wait_for(lambda: left_on_the_server() == [])
+        with pytest.raises(sc.InvalidRequestError, match=r"the last one ended with the mesh, which restar") as refused:
+            profile.stop()
+        assert refused.value.reason == "PROFILE_STATE"
+        assert not [path for path in (tmp_path / "traces").rglob("*") if path.is_file()]
+        with client.profile(tmp_path / "traces") as again:
+            client.diff(X, axis=0, **ACROSS)
+        assert events(again.path)
+
+
 def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_one_left(server_factory, tmp_path):
-    killed = server_factory(devices=1, why="it ends while it records")
+    killed = server_factory(devices=1)
     with sc.connect(killed.address) as client:
         client.profile(tmp_path / "traces").start()
         killed.process.kill()
@@ -65,7 +96,7 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
     an_hour_ago = time.time() - 3600
     os.utime(Path(tempfile.gettempdir(), left), (an_hour_ago, an_hour_ago))
 
-    following = server_factory(devices=1, why="it ends while it records")
+    following = server_factory(devices=1)
     assert left_on_the_server() == []
     with sc.connect(following.address) as client:
         client.profile(tmp_path / "traces").start()
@@ -76,9 +107,7 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
 
 
 def test_a_profile_beyond_the_limit_is_discarded_entirely(server_factory, tmp_path):
-    with sc.connect(
-        server_factory("--max-profile-bytes", str(1 << 20), why="its recordings are small").address
-    ) as client:
+    with sc.connect(server_factory("--max-profile-bytes", str(1 << 20)).address) as client:
         profile = client.profile(tmp_path / "traces")
         profile.start()
         large = np.ones((64, 64), np.float32)
@@ -88,3 +117,13 @@ def test_a_profile_beyond_the_limit_is_discarded_entirely(server_factory, tmp_pa
             profile.stop()
     assert left_on_the_server() == []
     assert not [path for path in (tmp_path / "traces").rglob("*") if path.is_file()]
+
+
+def test_it_can_be_awaited(recorder, tmp_path):
+    async def record(address: str) -> Path:
+        async with aio.connect(address) as client:
+            async with client.profile(tmp_path / "traces") as profile:
+                await client.diff(X, axis=0, **ACROSS)
+            return profile.path
+
+    assert events(asyncio.run(record(recorder.address)))

@@ -198,10 +198,7 @@ def cases(draw: st.DrawFn) -> Case:
 def short_chunks() -> Iterator[sc.Client]:
     """A client that sends and receives in many short chunks what elsewhere is one message."""
     flags = "--max-inline-bytes", str(SHORT_CHUNK // 2), "--max-chunk-bytes", str(SHORT_CHUNK)
-    with (
-        running_server(*flags, devices=8, why="its chunks are short") as server,
-        sc.connect(server.address, shared_memory=False) as client,
-    ):
+    with running_server(*flags) as server, sc.connect(server.address, shared_memory=False) as client:
         yield client
 
 
@@ -228,7 +225,7 @@ def round_trip(client, streaming, short_chunks) -> Iterator[Callable[[Case], Non
     wait_for(lambda: holds_nothing(short_chunks))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(case=cases())
 def test_an_array_comes_back_bit_for_bit(round_trip, case):
     round_trip(case)

@@ -1,16 +1,51 @@
-"""A great many arrays that come back bit for bit, and large ones of every layout."""
+"""The tests of `test_round_trips.py` that take long."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import numpy as np
 import pytest
-from end_to_end.test_round_trips import LAYOUTS, MIB, Case, cases, round_trip, short_chunks
+from end_to_end.processes import holds_nothing, wait_for
+from end_to_end.test_round_trips import LAYOUTS, MIB, SHORT_CHUNK, Case, bits, cases, numpys
 from hypothesis import given, settings
+from pairs import pairs_of
+from servers import running_server
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
-__all__ = ["round_trip", "short_chunks"]
+
+
+@pytest.fixture(scope="module")
+def short_chunks() -> Iterator[sc.Client]:
+    """A client that sends and receives in many short chunks what elsewhere is one message."""
+    flags = "--max-inline-bytes", str(SHORT_CHUNK // 2), "--max-chunk-bytes", str(SHORT_CHUNK)
+    with running_server(*flags) as server, sc.connect(server.address, shared_memory=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def round_trip(client, streaming, short_chunks) -> Iterator[Callable[[Case], None]]:
+    """Makes a round trip and compares; afterwards the servers hold nothing."""
+    clients = {"streamed": streaming, "in short chunks": short_chunks}
+
+    def make(case: Case) -> None:
+        value = case.value
+        expected = numpys(value)
+        through = clients.get(case.transport, client)
+        if case.transport == "in shared memory":
+            value = client.empty(expected.shape, expected.dtype)
+            value[...] = expected
+        with through.put(value, mesh=case.mesh, spec=case.spec) as there:
+            assert (there.shape, there.dtype) == (expected.shape, expected.dtype)
+            back = there.get()
+        assert (back.shape, back.dtype) == (expected.shape, expected.dtype)
+        assert bits(back) == bits(expected)
+
+    yield make
+    assert client.list() == streaming.list() == short_chunks.list() == []
+    wait_for(lambda: holds_nothing(short_chunks))
 
 
 @settings(max_examples=20_000, deadline=None)
@@ -19,8 +54,7 @@ def test_a_great_many_arrays_come_back_bit_for_bit(round_trip, case):
     round_trip(case)
 
 
-@pytest.mark.parametrize("path", ["shared", "streamed"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "path"), pairs_of([*LAYOUTS], ["shared", "streamed"]))
 def test_large_arrays_of_every_layout_come_back_too(round_trip, layout, path):
     for dtype in (np.dtype(np.float64), np.dtype(np.uint8)):
         shape = () if layout == "scalar" else (5 * MIB // dtype.itemsize // 23, 23)

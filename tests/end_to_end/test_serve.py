@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,8 +22,30 @@ import shardcall as sc
 @pytest.fixture(scope="module")
 def unusual() -> Iterator[ServerProcess]:
     """A server with a default mesh that was set, and whose allocator is left alone."""
-    with running_server("--mesh", "a=4,b=2", "--no-tune-allocator", why="its mesh and allocator are set") as running:
+    with running_server("--mesh", "a=4,b=2", "--no-tune-allocator") as running:
         yield running
+
+
+def shardcall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardcall.cli", *arguments]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["::", *(pytest.param(host, marks=pytest.mark.long) for host in ("0.0.0.0", "192.0.2.7"))]
+)
+def test_an_address_that_others_reach_must_be_asked_for(host):
+    said = shardcall("serve", "--port", "0", "--host", host)
+    assert said.returncode == 2
+    assert "--insecure-allow-remote" in said.stderr
 
 
 def test_the_server_listens_on_both_loopbacks_and_nowhere_else(server):
@@ -40,7 +65,7 @@ def test_the_server_listens_on_both_loopbacks_and_nowhere_else(server):
 def test_the_default_mesh_may_be_set(unusual):
     with sc.connect(unusual.address) as client:
         assert client.server_info().default_mesh == sc.Mesh(a=4, b=2)
-        x = np.random.default_rng(0).standard_normal((8, 4))
+        x = np.random.default_rng(0).standard_normal((16, 8))
         result = client.diff(x, axis=1, spec=sc.P("a", "b"))
         np.testing.assert_array_equal(result.array, np.diff(x, axis=1))
 

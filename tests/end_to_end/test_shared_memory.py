@@ -10,17 +10,25 @@ import numpy as np
 import pytest
 from end_to_end.messages import token_of
 from end_to_end.processes import left_empty, wait_for
-from servers import ServerProcess
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 
+MIB = 1 << 20
+SEGMENT_BYTES = 32 * MIB
 LARGE = np.random.default_rng(1).standard_normal((1024, 1024))  # 8 MiB
 
 
+@pytest.fixture(scope="module")
+def tight_server() -> Iterator[ServerProcess]:
+    with running_server("--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2) as server:
+        yield server
+
+
 @pytest.fixture
-def tight(limited_server: ServerProcess) -> Iterator[ServerProcess]:
+def tight(tight_server: ServerProcess) -> Iterator[ServerProcess]:
     """A server whose clients have one segment of 32 MiB each, and which gives memory back soon."""
-    with left_empty(limited_server) as server:
+    with left_empty(tight_server) as server:
         yield server
 
 
@@ -101,7 +109,7 @@ def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess,
 
     def hammer(client: sc.Client, thread: int) -> None:
         held = []
-        for i in range(8):
+        for i in range(12):
             x = arrays[(thread + i) % len(arrays)] + thread
             held = [*held[-2:], (x, client.diff(x, axis=0, prepend=float(i)).array, i)]
             for operand, result, first in held:  # what came before is still as it was

@@ -1,4 +1,4 @@
-"""Shared memory where it cannot be had, after the server has ended, and in other processes."""
+"""The tests of `test_shared_memory.py` that take long."""
 
 from __future__ import annotations
 
@@ -7,22 +7,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from end_to_end.processes import X, holds_nothing, is_busy, stop, wait_for
-from end_to_end.test_shared_memory import LARGE, shared
+from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
+from end_to_end.test_shared_memory import LARGE, SEGMENT_BYTES, shared
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-SEGMENT_BYTES = 32 << 20
+
+@pytest.fixture(scope="module")
+def tight_server() -> Iterator[ServerProcess]:
+    with running_server("--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2) as server:
+        yield server
+
+
+@pytest.fixture
+def tight(tight_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server whose clients have one segment of 32 MiB each, and which gives memory back soon."""
+    with left_empty(tight_server) as server:
+        yield server
 
 
 def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
-    server = server_factory(devices=1, why="it is killed")
+    server = server_factory(devices=1)
     with sc.connect(server.address) as client:
         result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
         assert shared(result)
@@ -35,9 +48,7 @@ def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
 
 
 def test_an_array_of_empty_is_an_operand_without_a_copy(server_factory):
-    server = server_factory(
-        "--max-segment-bytes", str(SEGMENT_BYTES), devices=1, why="its memory is measured from the start"
-    )
+    server = server_factory("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
     with sc.connect(server.address) as client:
         x = client.empty((20, 128, 1024))  # 20 MiB: there is no space for a copy or for the result
         x[...] = np.arange(x.size, dtype=np.float64).reshape(x.shape) ** 2
@@ -64,7 +75,7 @@ def streams_silently(client: sc.Client, capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_shared_memory_can_be_turned_off_by_the_server(server_factory, capfd: pytest.CaptureFixture[str]):
-    server = server_factory("--no-segments", "--log-level", "warning", devices=1, why="it shares no memory")
+    server = server_factory("--no-segments", "--log-level", "warning", devices=1)
     with sc.connect(server.address) as client:
         streams_silently(client, capfd)
         assert client.usage().bytes_high_water < 3 * LARGE.nbytes
@@ -78,7 +89,7 @@ def test_where_the_socket_cannot_be_reached_arrays_are_streamed(
     theirs = tmp_path_factory.mktemp("theirs")  # its path is short enough for a socket's, unlike that of `tmp_path`
     monkeypatch.setenv("TMPDIR", str(theirs))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    server = server_factory("--log-level", "warning", devices=1, why="its socket is elsewhere")
+    server = server_factory("--log-level", "warning", devices=1)
     assert list(theirs.glob("shardcall-*/segments"))
     theirs.rename(theirs.with_name("gone"))
     with sc.connect(server.address) as client:
@@ -106,8 +117,8 @@ with sc.connect(sys.argv[1], token=sys.argv[2]) as client:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
-def test_of_another_user_arrays_are_streamed(limited_server):
-    command = [sys.executable, "-c", _ANOTHER_USER, limited_server.address, token_of("guest")]
+def test_of_another_user_arrays_are_streamed(tight):
+    command = [sys.executable, "-c", _ANOTHER_USER, tight.address, token_of("guest")]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
@@ -137,8 +148,8 @@ with sc.connect(sys.argv[1]) as client:
 """
 
 
-def test_a_child_process_keeps_the_results_that_its_parent_lets_go_of(limited_server):
-    command = [sys.executable, "-c", _FORKED, limited_server.address]
+def test_a_child_process_keeps_the_results_that_its_parent_lets_go_of(tight):
+    command = [sys.executable, "-c", _FORKED, tight.address]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
 
@@ -166,11 +177,11 @@ with sc.connect(sys.argv[1], shared_memory=sys.argv[2] == "True") as client:
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_ctrl_c_gives_everything_back_and_the_client_goes_on(limited_server, shared_memory: bool):
-    (worker,) = limited_server.worker_pids()
-    command = [sys.executable, "-c", _INTERRUPTED, limited_server.address, str(shared_memory)]
+def test_ctrl_c_gives_everything_back_and_the_client_goes_on(tight, shared_memory: bool):
+    (worker,) = tight.worker_pids()
+    command = [sys.executable, "-c", _INTERRUPTED, tight.address, str(shared_memory)]
     with (
-        sc.connect(limited_server.address) as observer,
+        sc.connect(tight.address) as observer,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0) as process,
     ):
         assert process.stdin is not None
@@ -178,7 +189,7 @@ def test_ctrl_c_gives_everything_back_and_the_client_goes_on(limited_server, sha
         observer.diff(X, axis=0)
         try:
             assert process.stdout.readline() == "first\n"
-            stop(worker)
+            os.kill(worker, signal.SIGSTOP)
             process.stdin.write("\n")
             wait_for(lambda: is_busy(observer))
             time.sleep(0.5)  # gRPC forgets, and does not end, a call that is interrupted while it is being started

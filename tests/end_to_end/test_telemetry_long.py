@@ -1,55 +1,93 @@
-"""The log at the level debug, and `shardcall status` as its own process."""
+"""The tests of `test_telemetry.py` that take long."""
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
+import grpc
 import pytest
-from end_to_end.commands import shardcall
+from end_to_end.messages import open_channel, token_of
 from end_to_end.processes import wait_for
-from end_to_end.scraping import log_lines, metrics_url
+from end_to_end.scraping import log_lines, metrics_url, scrape
 from end_to_end.test_telemetry import X
-from servers import running_server
+from servers import ServerProcess, running_server
 
 import shardcall as sc
+from shardcall_core.wire import token_file
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory):
-    """A server that logs every call, and its log."""
+    """A server that shows its metrics and logs every call; itself, where they are, and the log."""
     log = tmp_path_factory.mktemp("observed") / "log"
-    flags = ("--metrics-port", "0", "--log-level", "debug")
-    with running_server(*flags, devices=2, log=log, why="it logs every call") as running:
-        yield running, log
+    with running_server("--metrics-port", "0", "--log-level", "debug", devices=2, log=log) as running:
+        yield running, metrics_url(log), log
 
 
-def test_calls_and_compilations_are_in_the_log(observed, call_stream):
-    running, log = observed
-    method, x = "CallStream" if call_stream else "Execute", X[2 * call_stream :]
-    before = len(list(log_lines(log)))
-    with sc.connect(running.address, call_stream=call_stream) as client:
-        client.diff(x, axis=0)
-        with pytest.raises(sc.AxisError):
-            client.diff(x, axis=7)
+def kill_the_worker(running: ServerProcess, url: str) -> None:
+    """Returns when the server has noticed."""
+    restarts = scrape(url).total("shardcall_mesh_restarts_total")
+    (worker,) = running.worker_pids()
+    os.kill(worker, 9)
+    wait_for(lambda: scrape(url).total("shardcall_mesh_restarts_total") > restarts)
 
-    def logged() -> list[dict]:
-        return list(log_lines(log))[before:]
 
-    events = {"call", "call failed", "compiled"}
-    wait_for(lambda: events <= {line["event"] for line in logged()})
-    lines = logged()
-    (served,) = [line for line in lines if line["event"] == "call" and line["method"] == method]
-    assert len({line["request_id"] for line in lines if "request_id" in line}) >= 3
-    (compiled,) = [line for line in lines if line["event"] == "compiled"]
-    assert compiled["key"] == served["key"]
+def test_a_restart_is_counted_by_its_reason_and_begins_an_epoch(observed):
+    running, url, _ = observed
+    before = scrape(url)
+    kill_the_worker(running, url)
+    wait_for(lambda: scrape(url).total("shardcall_ready") == 1)
+    now = scrape(url)
+    killed = {"name": "shardcall_mesh_restarts_total", "kind": "killed"}
+    assert now.total(**killed) > before.total(**killed)
+    assert now.total("shardcall_epoch_start_seconds") > before.total("shardcall_epoch_start_seconds")
+
+
+def test_no_label_takes_what_a_client_says(observed):
+    running, url, _ = observed
+    names = [f"name-{i}" for i in range(50)]
+    before = scrape(url).total("shardcall_failed_calls_total", reason="KERNEL_NOT_FOUND")
+    with sc.connect(running.address) as client:
+        for name in names:
+            with pytest.raises(sc.KernelNotFoundError):
+                client.call(name, X)
+    with open_channel(running.address) as channel:
+        for name in names:
+            for path in (f"/shardcall.v1.KernelService/{name}", f"/{name}/Execute"):
+                method = channel.unary_unary(path, request_serializer=bytes, response_deserializer=bytes)
+                with pytest.raises(grpc.RpcError):
+                    method(b"", timeout=30, metadata=[("shardcall-request-id", name)])
+    now = scrape(url)
+    said = {value for label in ("method", "kernel", "reason", "code") for value in now.values(label)}
+    assert not [value for value in said if "name-" in value]
+    assert now.total("shardcall_failed_calls_total", reason="KERNEL_NOT_FOUND") == before + len(names)
+    assert now.total("shardcall_calls_total", method="other") >= len(names)
+
+
+def test_metrics_are_on_loopback_alone_and_a_port_in_use_is_named(observed):
+    _, url, _ = observed
+    host, port = url.removeprefix("http://").partition("/")[0].split(":")
+    assert host == "127.0.0.1"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(url.replace("/metrics", "/"), timeout=30)
+    taken = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--metrics-port", port]
+    ended = subprocess.run(taken, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 2
+    assert f"127.0.0.1:{port}" in ended.stderr
+    assert "--metrics-port" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
-    running, log = observed
+    running, _, log = observed
     before = len(list(log_lines(log)))
     with sc.connect(running.address) as client:
         bad = client.submit("power", client.submit("add", [1, 2], 1), -1)
@@ -63,13 +101,22 @@ def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
     assert {(line["level"], line["reason"]) for line in others} == {("debug", "INVALID_VALUE")}
 
 
-def test_a_port_of_metrics_in_use_is_named(observed):
-    port = metrics_url(observed[1]).removeprefix("http://").partition("/")[0].split(":")[1]
-    ended = shardcall("serve", "--port", "0", "--metrics-port", port)
-    assert ended.returncode == 2
-    assert f"127.0.0.1:{port}" in ended.stderr
-    assert "--metrics-port" in ended.stderr
-    assert "Traceback" not in ended.stderr
+def status(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardcall.cli", "status", *arguments]
+    environment = {**os.environ, "COLUMNS": "120", **environment}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+
+
+def test_status_shows_what_the_server_is_and_holds(server, client):
+    with client.put(X):
+        said = status(server.address)
+        report = json.loads(status(server.address, "--json").stdout)
+    assert said.returncode == 0, said.stderr
+    for text in (server.address, "ready, for", "8 × cpu", "restarts", "spare worker", "programs", "at work"):
+        assert text in said.stdout
+    assert report["usage"]["mesh"]["ready"] is True
+    assert report["usage"]["arrays"] >= 1
+    assert report["server"]["devices"] == 8
 
 
 def test_status_that_watches_shows_every_update_in_a_pipe_too(server):
@@ -81,3 +128,28 @@ def test_status_that_watches_shows_every_update_in_a_pipe_too(server):
         assert next(looks)
         watching.send_signal(signal.SIGINT)
     assert watching.returncode == 130
+
+
+def test_status_reports_why_the_mesh_ended_while_it_is_away(observed):
+    running, url, _ = observed
+    kill_the_worker(running, url)
+    said = json.loads(status(running.address, "--json").stdout)
+    assert said["usage"]["mesh"]["restarts"] >= 1
+    assert "signal 9" in said["usage"]["mesh"]["last_exit_reason"]
+    wait_for(lambda: scrape(url).total("shardcall_ready") == 1)
+
+
+def test_status_without_a_server_says_what_to_do(server, tmp_path):
+    nobody = status(f"unix:{tmp_path}/no.sock")
+    assert nobody.returncode == 3
+    assert "start one with: shardcall serve" in nobody.stderr
+    assert "Traceback" not in nobody.stderr
+
+
+def test_status_without_the_scope_shows_the_caller_alone(server, client):
+    with client.put(X):
+        said = status(server.address, **{token_file.TOKEN_VARIABLE: token_of("runner")}).stdout
+    assert "ready, for" in said
+    assert "runner: 0 arrays, 0 bytes on the devices, " in said
+    for text in ("restarts", "spare worker", "memory", "segments", f"{token_file.user_name()}:"):
+        assert text not in said

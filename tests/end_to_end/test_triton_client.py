@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from servers import exclusively
+from servers import running_server
 
 import shardcall as sc
 from shardcall_core.wire import token_file
@@ -23,11 +23,10 @@ def test_tritonclient_runs_unchanged() -> None:
     if not python:
         pytest.skip(f"{VARIABLE} names no Python with tritonclient[grpc]")
     weights = np.full((8, 8), 2, np.float32)
-    with exclusively("limits") as server, sc.connect(server.address) as client:
+    with running_server("--shared-memory-regions") as server, sc.connect(server.address) as client:
         types = sc.Array((8, 8), "float32"), sc.Array((), "float32")
         client.publish(lambda x, scale: (weights @ x * scale, x.sum()), "model", *types)
         command = (python, _CALLS, server.address, token_of(token_file.user_name()))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
-        client.unpublish("model")
     assert done.stdout.split() == ["described", "inferred", "through_shared_memory"], done.stderr[-2000:]

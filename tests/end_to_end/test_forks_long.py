@@ -1,0 +1,118 @@
+"""The tests of `test_forks.py` that take long."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+_FORKED = """
+import os
+import sys
+import threading
+import numpy as np
+import shardcall as sc
+
+x, small = np.ones((1024, 1024)), np.ones(8)
+client = sc.connect(sys.argv[1])
+kept = client.put(x)
+stop, begun, others = threading.Event(), threading.Barrier(5), []
+
+def call_on(array):
+    client.diff(array)
+    begun.wait()
+    while not stop.is_set():
+        client.diff(array)
+
+for array in (small, small, small, x):  # without pause, over the call stream and in shared memory
+    others.append(threading.Thread(target=call_on, args=(array,)))
+    others[-1].start()
+begun.wait()
+codes = []
+for _ in range(4):
+    child = os.fork()
+    if not child:
+        assert client.diff(small, timeout=20).array.shape == (7,)
+        assert client.diff(x, timeout=20).array.shape == (1024, 1023)
+        assert client.diff(kept, timeout=20, keep=True).array.get().shape == (1024, 1023)
+        client.close()
+        sys.exit(3)
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+stop.set()
+for other in others:
+    other.join()
+assert codes == [3] * 4, codes
+assert kept.get().shape == x.shape
+client.close()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_children_of_a_process_whose_threads_call(server, closes: bool):
+    source = _FORKED if closes else _FORKED.replace("client.close()\n        sys.exit", "sys.exit")
+    command = [sys.executable, "-c", source, server.address]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
+
+
+_RESULTS = """
+import os
+import sys
+import time
+import numpy as np
+import shardcall as sc
+from shardcall_core.wire import forks
+
+def read(h, expected, may_be_lost):
+    try:
+        np.testing.assert_allclose(h.get(timeout=60), expected)
+    except sc.ArrayLostError as error:
+        assert may_be_lost, error
+        assert "call client.synchronize() before the fork" in str(error)
+    return 3
+
+with sc.connect(sys.argv[1]) as client:
+    for i in range(int(sys.argv[2])):
+        x = np.random.default_rng(i).standard_normal((20 + i % 3, 8))
+        h = client.put(x)
+        h = (h - h.mean()) / h.std()
+        expected = (x - x.mean()) / x.std()
+        time.sleep(0.005 * (i % 6))  # before, while and after it is sent
+        waits = i % 2 == 0
+        forks.MAX_FINISH_S = 60.0 if waits else 0.0
+        child = os.fork()
+        if not child:
+            os._exit(read(h, expected, not waits))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3, i
+        np.testing.assert_allclose(h.get(), expected)
+"""
+
+
+def test_a_child_has_the_results_of_calls_before_the_fork_or_an_error_that_names_the_remedy(server):
+    command = [sys.executable, "-c", _RESULTS, server.address, "18"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+
+
+_LOCAL = """
+import os
+import sys
+import numpy as np
+import shardcall as sc
+
+with sc.local(devices=2) as client:
+    for deed in (client.close, sys.exit):
+        child = os.fork()
+        if not child:
+            deed()
+            sys.exit()
+        assert os.waitpid(child, 0)[1] == 0
+    assert client.diff(np.ones(8)).array.shape == (7,)
+"""
+
+
+def test_children_that_end_leave_a_local_server_to_their_parent():
+    ended = subprocess.run([sys.executable, "-c", _LOCAL], check=False, capture_output=True, text=True, timeout=90)
+    assert ended.returncode == 0, ended.stderr

@@ -1,0 +1,208 @@
+"""The tests of `test_zarr_files.py` that take long."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from end_to_end.filing import Filing, filing_server, refused, same, without_files
+from end_to_end.processes import alive, wait_for
+from end_to_end.test_zarr_files import GRID, LINE, X, codecs, read, tree_bytes, write, zarr
+from rows import rows
+
+import shardcall as sc
+from shardcall import P
+from shardcall_core.types.element_types import DTYPES
+from shardcall_core.wire import token_file
+from shardcall_server.frontend.files.array_folder import ArrayFolder
+from shardcall_server.frontend.files.zarr_metadata import WRITTEN_CHUNK_BYTES
+
+pytestmark = pytest.mark.long
+
+pytest.importorskip("tensorstore")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory) -> Iterator[Filing]:
+    with filing_server(tmp_path_factory.mktemp("arrays")) as served:
+        yield served
+
+
+@pytest.fixture
+def filing(shared) -> Iterator[Filing]:
+    with without_files(shared) as emptied:
+        yield emptied
+
+
+def test_every_element_type_but_uint4_is_loaded_as_it_was_saved(filing):
+    for dtype in DTYPES.values():
+        x = np.arange(-6, 6).astype(np.int8).astype(dtype).reshape(3, 4)
+        h = filing.client.put(x, mesh=LINE, spec=P("x"))
+        if dtype.name == "uint4":
+            with pytest.raises(sc.ShardcallError, match="uint4, which Zarr files do not have") as caught:
+                filing.client.save(h, "a.zarr")
+            assert caught.value.reason == "UNSUPPORTED_ELEMENT_TYPE"
+            continue
+        filing.client.save(h, "a.zarr")
+        same(filing.client.load("a.zarr", mesh=GRID, spec=P("x", "y")).get(), x)
+        assert filing.client.files()[0].type == sc.Array((3, 4), dtype.name)
+        if dtype.isbuiltin == 1:
+            same(read(filing.folder / "a.zarr"), x)
+
+
+@rows(
+    "options",
+    [
+        {"chunks": (3, 2)},
+        {"chunks": (7, 5), "compressors": None},
+        {"chunks": (1, 5), "compressors": codecs.GzipCodec(level=3)},
+        {"chunks": (3, 5), "compressors": codecs.ZstdCodec(level=3, checksum=True)},
+        {"chunks": (3, 3), "compressors": codecs.BloscCodec(cname="lz4", typesize=8)},
+        {"chunks": (3, 2), "serializer": codecs.BytesCodec(endian="big")},
+        {"chunks": (3, 2), "filters": [codecs.TransposeCodec(order=(1, 0))]},
+        {"chunks": (2, 2), "shards": (4, 6)},
+        {"chunks": (2, 2), "shards": (4, 6), "compressors": codecs.GzipCodec()},
+        {"chunks": (20, 30)},
+        {"chunks": (3, 2), "chunk_key_encoding": {"name": "v2", "separator": "."}},
+        {"chunks": (3, 2), "chunk_key_encoding": {"name": "default", "separator": "."}},
+        {"chunks": (3, 2), "attributes": {"units": "m", "deep": [[1, {"a": None}]]}, "dimension_names": ("y", "x")},
+    ],
+)
+def test_arrays_of_zarr_are_loaded_with_their_codecs(options, filing):
+    write(filing.folder / "a.zarr", X, **options)
+    same(filing.client.load("a.zarr", mesh=GRID, spec=P("x", "y")).get(), X)
+    (file,) = filing.client.files()
+    assert (file.nbytes, file.type) == (tree_bytes(filing.folder / "a.zarr"), sc.Array((7, 5), "float64"))
+
+
+def test_xarray_opens_what_was_saved_and_what_it_wrote_is_loaded(filing):
+    xarray = pytest.importorskip("xarray")
+    filing.client.save(filing.client.put(X, mesh=LINE, spec=P("x")), "runs/u.zarr")
+    zarr.open_group(filing.folder / "runs", mode="a")
+    with xarray.open_zarr(filing.folder / "runs", consolidated=False) as dataset:
+        same(dataset["u.zarr"].to_numpy(), X)
+    written = xarray.Dataset({"v": (("y", "x"), X * 2)}, {"y": np.arange(7)})
+    written.to_zarr(filing.folder / "more/a.zarr", zarr_format=3, consolidated=False)
+    same(filing.client.load("more/a.zarr/v", mesh=LINE, spec=P(None, "x")).get(), X * 2)
+    same(filing.client.load("more/a.zarr/y").get(), np.arange(7))
+    with pytest.raises(sc.InvalidRequestError, match="is a 'group' of Zarr, and the server reads arrays: name one"):
+        filing.client.load("more/a.zarr")
+    assert refused(lambda: filing.client.load("more/a.zarr/w")) == "FILE_NOT_FOUND"
+    assert refused(lambda: filing.client.load("more/a.zarr/v/c")) == "FILE_DAMAGED"
+    for call in (
+        lambda: filing.client.save(filing.client.put(X), "more/a.zarr/v"),
+        lambda: filing.client.remove_file("more/a.zarr/v"),
+    ):
+        assert refused(call) == "INVALID_PARAMETER"
+
+
+def test_the_limits_of_a_principal_count_all_files_of_a_directory(filing):
+    client, h = filing.client, filing.client.put(X, mesh=LINE, spec=P("x"))
+    for i in range(6):
+        client.save(h, f"runs/{i}.zarr")
+    with pytest.raises(sc.ResourceExhaustedError, match="has 6 files, and may have no more"):
+        client.save(h, "other/a.zarr")
+    large = client.put(np.zeros((64 << 20) // 8))
+    assert refused(lambda: client.save(large, "runs/0.zarr")) == "FILE_LIMIT"
+    client.remove_file("runs/0.zarr")
+    half = client.put(np.zeros((31 << 20) // 8))
+    client.save(half, "other/a.zarr")
+    client.remove_file("runs/1.zarr")
+    assert refused(lambda: client.save(client.put(np.zeros((40 << 20) // 8)), "b.zarr")) == "FILE_LIMIT"
+
+
+def peak_bytes(pid: int, work: Callable[[], object]) -> int:
+    """Returns the memory that a process takes at most during a call beyond what it has."""
+
+    def status(field: str) -> int:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{field}:"))
+
+    before = status("VmRSS")
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    work()
+    return status("VmHWM") - before
+
+
+def test_chunks_that_announce_much_take_no_memory(filing):
+    numcodecs = pytest.importorskip("numcodecs")
+    (worker,) = filing.running.worker_pids()
+    path, zeros = filing.folder / "a.zarr", bytes(300 << 20)
+    bombs = [
+        (codecs.GzipCodec(), gzip.compress(zeros, 1)),
+        (codecs.ZstdCodec(), numcodecs.Zstd(1).encode(zeros)),
+        (codecs.BloscCodec(typesize=8), numcodecs.Blosc().encode(zeros)),
+    ]
+
+    def load() -> None:
+        assert refused(lambda: filing.client.load("a.zarr")) == "FILE_DAMAGED"
+
+    filing.client.save(filing.client.put(X), "b.zarr")
+    for codec, bomb in bombs:
+        write(path, X, chunks=(7, 5), compressors=codec)
+        (path / "c/0/0").write_bytes(bomb)
+        assert peak_bytes(worker, load) < 100 << 20
+
+
+def test_a_server_killed_during_a_save_leaves_the_array_before(tmp_path, server_factory):
+    folder = tmp_path / token_file.user_name()
+    running = server_factory("--array-dir", str(tmp_path))
+    (worker,) = running.worker_pids()
+    with sc.connect(running.address) as client, ThreadPoolExecutor(1) as thread:
+        client.save(client.put(X), "runs/a.zarr")
+        h = client.put(X * 2)
+        os.kill(worker, signal.SIGSTOP)
+        saving = thread.submit(client.save, h, "runs/a.zarr", timeout=60)
+        wait_for(lambda: len(os.listdir(folder / "runs")) == 2)
+        running.process.kill()
+        with pytest.raises(sc.ShardcallError):
+            saving.result(120)
+    with suppress(ProcessLookupError):
+        os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: not alive(worker))
+    assert len(os.listdir(folder / "runs")) == 2
+    ArrayFolder(str(tmp_path), 1 << 20, 10).close()  # as the next server does
+    assert os.listdir(folder / "runs") == ["a.zarr"]
+    same(read(folder / "runs/a.zarr"), X)
+
+
+def test_an_array_that_is_replaced_while_it_is_loaded_is_the_one_or_the_other(filing):
+    client, ended = filing.client, threading.Event()
+    handles = [client.put(np.full((256, 64), float(i)), mesh=LINE, spec=P("x")) for i in (1, 2)]
+    client.save(handles[0], "a.zarr")
+
+    def replace() -> None:
+        while not ended.is_set():
+            for h in handles:
+                client.save(h, "a.zarr")
+
+    with ThreadPoolExecutor(1) as thread:
+        replacing = thread.submit(replace)
+        try:
+            values = {tuple(np.unique(client.load("a.zarr").get())) for _ in range(40)}
+        finally:
+            ended.set()
+        replacing.result()
+    assert values <= {(1.0,), (2.0,)}
+
+
+@rows("shape", [(2, 2_200_001), (2_200_001, 2), (2, 2, 1_100_001)])
+def test_large_arrays_are_saved_in_chunks_of_limited_size(shape, filing):
+    x = np.random.default_rng(1).integers(0, 100, shape, np.int8).astype(np.float32)
+    filing.client.save(filing.client.put(x, mesh=GRID, spec=P("x", "y")), "a.zarr")
+    same(filing.client.load("a.zarr", mesh=GRID, spec=P(None, "x")).get(), x)
+    filing.client.save(filing.client.put(x, mesh=sc.Mesh(x=1), spec=P()), "a.zarr")  # one block of 17.6 MB
+    chunks = zarr.open_array(filing.folder / "a.zarr", mode="r").chunks
+    assert WRITTEN_CHUNK_BYTES / 2 < np.prod(chunks) * 4 <= WRITTEN_CHUNK_BYTES
+    same(read(filing.folder / "a.zarr"), x)
+    write(filing.folder / "b.zarr", x, chunks=tuple(min(size, 300_000) for size in shape))
+    same(filing.client.load("b.zarr", mesh=GRID, spec=P("y")).get(), x)
+    filing.client.remove_file("b.zarr")
