@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 from rows import rows
-from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -45,7 +44,8 @@ def test_a_process_that_cannot_read_informs_the_others_and_keeps_the_array(error
     monkeypatch.setattr(resident_arrays, "first_failure", first)
     of_several.declare(1, TYPE, read)
     for _ in range(2):
-        assert "of the first process" in refusal(of_several.get, 1).message
+        with pytest.raises(CallError, match="of the first process"):
+            of_several.get(1)
     assert informed == [error, error]
 
 
@@ -54,7 +54,8 @@ def test_a_process_that_reads_fails_with_another(of_several, monkeypatch):
     monkeypatch.setattr(resident_arrays, "first_failure", lambda error: failures.pop(0))
     array = jax.numpy.zeros(2)
     of_several.declare(1, TYPE, lambda: array)
-    assert "of another process" in refusal(of_several.get, 1).message
+    with pytest.raises(CallError, match="of another process"):
+        of_several.get(1)
     assert of_several.get(1).array is array
 
 

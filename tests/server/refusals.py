@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -23,10 +23,3 @@ def refused(reason: Reason, match: str | None = None, **metadata: str) -> Iterat
         yield caught
     assert caught.value.reason is reason
     assert metadata.items() <= caught.value.metadata.items()
-
-
-def refusal(do: Callable[..., object], *arguments: object, **named: object) -> CallError:
-    """Returns the error with which a function fails as a call does."""
-    with pytest.raises(CallError) as caught:
-        do(*arguments, **named)
-    return caught.value

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from server.threads import on_threads
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -126,7 +126,11 @@ def test_saves_and_removals_in_one_folder_do_not_disturb_one_another(folder, tmp
             save(folder, name)
             folder.remove("ada", name)
 
-    on_threads(use, [f"deep/er/{i}.npy" for i in range(3)])
+    threads = [threading.Thread(target=use, args=[f"deep/er/{i}.npy"]) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert names(tmp_path) == ["ada"]
 
 

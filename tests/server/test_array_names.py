@@ -6,7 +6,6 @@ import math
 
 import pytest
 from rows import rows
-from server.refusals import refusal, refused
 from server.tables_of_names import LEASE_S, OURS, THEIRS, Table, reason_of
 
 from shardcall_core.call_error import CallError, Reason
@@ -111,8 +110,9 @@ def test_a_write_replaces_the_array_that_it_was_computed_from_alone(table):
         assert table.array_table.open("u").handle == after.handle
     assert [resident.handle for resident in table.array_table.of_lease(OURS)] == [before.handle]
     assert table.array_table.describe(table.array_table.open("u")).expires_in_seconds == 490
-    with refused(Reason.NAME_TAKEN, "another client has written to the array named 'u' meanwhile"):
+    with pytest.raises(CallError, match="another client has written to the array named 'u' meanwhile") as error:
         table.array_table.name(late.handle, "u", expected=before.handle, lease_id=THEIRS)
+    assert error.value.reason is Reason.NAME_TAKEN
     assert table.array_table.open("u").handle == after.handle
     assert not table.deleted
 
@@ -130,15 +130,18 @@ def test_names_of_principals_are_apart(table):
             table.array_table.open(name, "we")
         refusals.append((error.value.reason, error.value.message.replace(name, "…"), {*error.value.metadata}))
     assert refusals == [refusals[0]] * 3
-    assert refusal(table.array_table.name, theirs.handle, "w", "we").reason is Reason.ARRAY_LOST
+    with pytest.raises(CallError) as refused:
+        table.array_table.name(theirs.handle, "w", "we")
+    assert refused.value.reason is Reason.ARRAY_LOST
     assert {resident.handle for resident in table.array_table.of_owner("we")} == {ours.handle}
 
 
 def test_arrays_with_names_count_as_arrays_of_their_principal(table):
     for i in range(9):  # three quarters of 12
         table.array_table.name(table.put(OURS, "we", 1).handle, f"u{i}", "we")
-    with refused(Reason.RESIDENT_LIMIT, "9 are allowed"):
+    with pytest.raises(CallError, match="9 are allowed") as error:
         table.put(THEIRS, "we", 1)
+    assert error.value.reason is Reason.RESIDENT_LIMIT
     table.array_table.delete([table.array_table.open("u0", "we").handle], "we")
     last = table.put(THEIRS, "we", 1)
     table.array_table.name(last.handle, "u0", "we")
@@ -148,8 +151,9 @@ def test_without_principals_arrays_with_names_have_one_limit(table):
     for i in range(9):
         table.array_table.name(table.put(bytes([i]) * 16, nbytes=1).handle, f"u{i}")
     another = table.put(nbytes=1)
-    with refused(Reason.RESIDENT_LIMIT, "the arrays with names are 9, and 9 are allowed"):
+    with pytest.raises(CallError, match="the arrays with names are 9, and 9 are allowed") as error:
         table.array_table.name(another.handle, "v")
+    assert error.value.reason is Reason.RESIDENT_LIMIT
     table.array_table.name(another.handle, "u0", replaces=True)
     assert [resident.handle for resident in table.array_table.of_lease(OURS)] == []
     assert table.array_table.count == 9
@@ -167,7 +171,8 @@ def test_the_largest_array_that_a_client_may_have_may_have_a_name(table):
 def test_a_mesh_that_ends_takes_its_names_along(table):
     table.array_table.name(table.put().handle, "u", keep_s=5)
     table.array_table.remove_epoch(1)
-    assert "or the mesh or the server restarted" in refusal(table.array_table.open, "u").message
+    with pytest.raises(CallError, match="or the mesh or the server restarted"):
+        table.array_table.open("u")
     assert table.array_table.of_names("") == []
     table.now = 5.0
     assert table.array_table.expire() == []

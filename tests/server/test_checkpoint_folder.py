@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from server.refusals import refusal
 
 from shardcall.v1 import mesh_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -136,7 +135,9 @@ def test_a_write_that_fails_changes_nothing(root, monkeypatch):
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            assert refusal(save, folder, "ada", written(root, "u", np.arange(6))).reason is Reason.FILE_LIMIT
+            with pytest.raises(CallError) as caught:
+                save(folder, "ada", written(root, "u", np.arange(6)))
+            assert caught.value.reason is Reason.FILE_LIMIT
             deleted = []
             with pytest.raises(CallError), folder.forgetting("ada", [("u", b"")]):
                 deleted.append("u")

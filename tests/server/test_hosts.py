@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from importlib.metadata import version
 
 import pytest
-from end_to_end.processes import wait_for
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.hosts.host import Host
@@ -60,20 +59,18 @@ class Agent:
         assert not self._thread.is_alive()
         return self.host.disconnect_reason
 
-    def asked(self, count: int = 1) -> host_service_pb2.StartWorker:
-        """Waits until it was asked to start so many workers; returns the last request."""
-        wait_for(lambda: len(self.start_messages) >= count)
-        return self.start_messages[-1]
-
     @property
     def start_messages(self) -> list[host_service_pb2.StartWorker]:
         return [message.start_worker for message in self.messages if message.HasField("start_worker")]
 
 
 def ready(*counts: int) -> link_pb2.Ready:
-    processes = [process for process, count in enumerate(counts) for _ in range(count)]
-    devices = [server_info_service_pb2.Device(id=i, process_index=process) for i, process in enumerate(processes)]
-    return link_pb2.Ready(devices=devices)
+    return link_pb2.Ready(
+        devices=[
+            server_info_service_pb2.Device(id=i, process_index=process)
+            for i, process in enumerate(p for p, count in enumerate(counts) for _ in range(count))
+        ]
+    )
 
 
 class WorkerAcquisition:
@@ -86,9 +83,8 @@ class WorkerAcquisition:
     def acquire(self) -> Future:
         return self.pool.submit(self.hosts.acquire)
 
-    def names(self, acquired: Future | None = None) -> list[str]:
-        """Returns the hosts of the workers that are or were acquired, in the order of their ranks."""
-        workers, _ = (acquired or self.acquire()).result(PATIENCE_S)
+    def names(self) -> list[str]:
+        workers, _ = self.acquire().result(PATIENCE_S)
         return [worker.host for worker in workers]
 
 
@@ -119,7 +115,7 @@ def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_comi
     assert hosts.missing() == "1 that never joined"
     assert not workers.done()
     Agent(hosts, "a")
-    assert taking.names(workers) == ["b", "a"]
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["b", "a"]
     assert hosts.missing() == ""
     assert changes == {"b": True, "a": True}
     states = [(state.name, state.present, state.process_index) for state in hosts.states()]
@@ -137,7 +133,7 @@ def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, changes):
     assert (there.name, there.present, there.absent_seconds) == ("b", True, 0.0)
     workers = taking.acquire()
     Agent(hosts, "a")
-    assert taking.names(workers) == ["a", "b"]
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
     assert changes == {"a": True, "b": True}
 
 
@@ -176,7 +172,7 @@ def test_a_host_without_as_many_devices_takes_no_rank(hosts, taking):
     assert hosts.missing() == "a (gone for 0 s: gone)", "c has the rank of b"
     assert not workers.done()
     Agent(hosts, "d", 4)
-    assert taking.names(workers) == ["d", "c"]
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["d", "c"]
 
 
 def test_a_host_whose_name_is_there_is_to_come_again_later(hosts):
@@ -275,18 +271,19 @@ def test_a_host_that_starts_no_worker_leaves_and_the_next_takes_its_rank():
         workers = taking.acquire()
         assert idle.wait_parted() == "it did not start a worker within 1 s"
         Agent(hosts, "c")
-        assert taking.names(workers) == ["a", "c"]
+        assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "c"]
 
 
 def test_a_host_that_leaves_before_it_has_started_a_worker_blocks_no_others(hosts, taking):
     Agent(hosts, "a")
     idle = Agent(hosts, "b", starts=False)
     workers = taking.acquire()
-    start_id = idle.asked().start_id
+    while not idle.start_messages:
+        threading.Event().wait(0.01)
     hosts.remove(idle.host, "gone")
-    idle.started(start_id)
+    idle.started(idle.start_messages[0].start_id)
     Agent(hosts, "b")
-    assert taking.names(workers) == ["a", "b"]
+    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
 
 
 def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
@@ -295,9 +292,10 @@ def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
         agent = Agent(hosts, f"a{i}", starts=False)
         started = agent.host.start_worker(0)
         parting = threading.Thread(target=hosts.remove, args=[agent.host, "gone"])
-        start_id = agent.asked().start_id
+        while not agent.start_messages:
+            threading.Event().wait(0.001)
         parting.start()
-        agent.started(start_id)
+        agent.started(agent.start_messages[0].start_id)
         parting.join()
         if started.exception(PATIENCE_S) is None:
             assert started.result().ended
@@ -326,12 +324,14 @@ def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call
     hosts = Hosts(load_settings({"hosts": 1}), lambda *_: None)
     agent = Agent(hosts, "a", starts=False)
     first = agent.host.start_worker(0)
-    assert agent.asked().socket_path
-    agent.started(agent.asked().start_id, is_linked=True)
+    while not agent.start_messages:
+        threading.Event().wait(0.01)
+    assert agent.start_messages[0].socket_path
+    agent.started(agent.start_messages[0].start_id, is_linked=True)
     assert first.exception(PATIENCE_S) is not None
     agent.starts = True
     worker = agent.host.start_worker(0).result(PATIENCE_S)
-    assert agent.asked(2).socket_path == ""
+    assert agent.start_messages[1].socket_path == ""
     assert worker.data_link is not None
     hosts.close()
 

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-from server.refusals import refusal
+import pytest
 
 from shardcall.v1 import model_service_pb2
+from shardcall_core.call_error import CallError
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.inference import model_table
 from shardcall_server.frontend.inference.model_table import MAX_MODELS, MAX_SHARED_MODELS, Model, ModelTable, Tensor
@@ -69,13 +70,15 @@ def test_models_of_a_principal_and_shared_models_of_all_are_limited(monkeypatch)
     models, budget = make_table()
     for i in range(MAX_MODELS):
         models.put(make_model(f"m{i}", shared=True))
-    assert "64 models of this principal" in refusal(models.put, make_model("more")).message
+    with pytest.raises(CallError, match="64 models of this principal"):
+        models.put(make_model("more"))
     assert models.put(make_model("m0", shared=True, digest=b"other")).version == 2
     for i in range(2):
         models.put(make_model(f"m{i}", "bob", shared=True))
     models.put(make_model("private", "bob"))
     for name in ("more", "private"):
-        assert "66 shared models" in refusal(models.put, make_model(name, "bob", shared=True, digest=b"shared")).message
+        with pytest.raises(CallError, match="66 shared models"):
+            models.put(make_model(name, "bob", shared=True, digest=b"shared"))
     assert budget.taken == 7 * (MAX_MODELS + 3)
 
 

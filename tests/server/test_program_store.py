@@ -6,10 +6,10 @@ import os
 import resource
 import signal
 import stat
+import threading
 from pathlib import Path
 
 import pytest
-from server.threads import on_threads
 from structlog.testing import capture_logs
 
 from shardcall_core.wire.private_files import PrivateFileError, open_private_folder
@@ -200,7 +200,7 @@ def test_servers_that_share_a_folder_see_complete_programs_only(folder):
     values = {str(key): os.urandom(20_000) for key in range(8)}
     seen: list[bool] = []
 
-    def use(_: int) -> None:
+    def use() -> None:
         store = ProgramStore(folder, 100_000)  # so that they evict each other's
         for _ in range(20):
             for key, value in values.items():
@@ -209,7 +209,11 @@ def test_servers_that_share_a_folder_see_complete_programs_only(folder):
                 store.put(key, value)
         seen.append(store.counts.damaged == store.counts.unwritten == 0)
 
-    on_threads(use, range(4))
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert all(seen)
     assert len(seen) == 4 * (20 * 8 + 1)
 

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 
 import pytest
 from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, FullLink, RunningMesh, but
-from server.refusals import refusal, refused
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -38,8 +37,9 @@ def run() -> Iterator[Callable[..., RunningMesh]]:
 
 
 def restarted(answer, cause=None, *, is_suspect=False) -> None:
-    with refused(Reason.MESH_RESTARTED) as caught:
+    with pytest.raises(CallError) as caught:
         answer.result(PATIENCE_S)
+    assert caught.value.reason is Reason.MESH_RESTARTED
     if cause is not None:
         assert caught.value.metadata == {"ended": cause.value} | ({"suspect": "true"} if is_suspect else {})
         assert f"({cause.description})" in caught.value.message
@@ -279,7 +279,9 @@ def test_where_one_has_no_capacity_none_gets_the_command(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.workers[1].link = full = FullLink(mesh.workers[1].link)
     full.reads = False
-    assert refusal(mesh.execute, "refused").reason is Reason.SERVER_BUSY
+    with pytest.raises(CallError) as caught:
+        mesh.execute("refused")
+    assert caught.value.reason is Reason.SERVER_BUSY
     full.reads = True
     mesh.execute("taken").result(PATIENCE_S)
     assert mesh.session.idle
@@ -340,7 +342,9 @@ def test_workers_that_differ_are_no_mesh(run):
     other = link_pb2.Ready(platform="gpu", devices=READY.devices)
     mesh = run(FakeWorker("a"), FakeWorker("b", but("start", {"ready": other})), ready=False)
     assert "the platform of hosts a and b differ" in mesh.exit_reason.result(PATIENCE_S).text
-    assert refusal(mesh.session.ready.result, PATIENCE_S).reason is Reason.MESH_NOT_READY
+    with pytest.raises(CallError) as caught:
+        mesh.session.ready.result(PATIENCE_S)
+    assert caught.value.reason is Reason.MESH_NOT_READY
 
 
 def test_an_invalid_message_ends_the_mesh_and_is_reported_as_a_fault(run):
@@ -363,8 +367,9 @@ def test_a_call_that_a_shutdown_interrupts_has_an_error_that_says_so(run):
     mesh = run(FakeWorker("a", but("execute")))
     answer = mesh.execute()
     mesh.session.shut_down(PATIENCE_S)
-    with refused(Reason.MESH_RESTARTED, "the server shut down while it worked on this call") as caught:
+    with pytest.raises(CallError, match="the server shut down while it worked on this call") as caught:
         answer.result(PATIENCE_S)
+    assert caught.value.reason is Reason.MESH_RESTARTED
     assert "ended" not in caught.value.metadata
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from rows import rows
 from server.fake_calls import FakeServerCall
-from server.refusals import refusal, refused
 from server.test_resident_array_table import EPOCH, MESH, OURS, PLACEMENT, TYPE, Table
 
 from shardcall_core.call_error import CallError, Reason
@@ -178,14 +177,17 @@ def test_the_end_of_a_mesh_is_a_lost_array_for_the_calls_that_need_it(arrays):
 @pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])
 def test_a_result_handle_is_used_once(arrays, table, results):
     first = arrays.claim("", [], [B])
-    with refused(Reason.MALFORMED_REQUEST, "two results have the same handle"):
+    with pytest.raises(CallError, match="two results have the same handle") as caught:
         arrays.claim("", [], results)
+    assert caught.value.reason is Reason.MALFORMED_REQUEST
     launch(table, first)
 
 
 @rows(("operands", "results"), [([b"short"], []), ([], [b"short"])])
 def test_handles_of_another_length_are_refused(arrays, operands, results):
-    assert refusal(arrays.claim, "", operands, results).reason is Reason.MALFORMED_REQUEST
+    with pytest.raises(CallError) as caught:
+        arrays.claim("", operands, results)
+    assert caught.value.reason is Reason.MALFORMED_REQUEST
 
 
 def test_the_oldest_of_many_failures_are_forgotten(arrays, monkeypatch):
@@ -213,6 +215,7 @@ def test_an_answer_from_before_releases_its_arrays(arrays, table):
     user.launched([])
     table.array_table.delete([A])
     again = arrays.claim("", [], [A])
-    with refused(Reason.ARRAY_LOST) as caught:
+    with pytest.raises(CallError) as caught:
         again.finish()
+    assert caught.value.reason is Reason.ARRAY_LOST
     again.failed(caught.value)

@@ -13,7 +13,6 @@ import pytest
 import structlog
 from end_to_end.processes import wait_for
 from rows import rows
-from server.refusals import refused
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire import token_file
@@ -104,10 +103,11 @@ def test_an_expired_token_is_refused_with_its_date_to_its_holder_alone():
         assert gate.admit(EXECUTE, metadata).name == "ada"
     now[0] += 1
     for metadata in shown:
-        with refused(
-            Reason.TOKEN_REQUIRED, r"of ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires"
+        with pytest.raises(
+            CallError, match=r"of ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires"
         ) as caught:
             gate.admit(EXECUTE, metadata)
+        assert caught.value.reason is Reason.TOKEN_REQUIRED
         assert caught.value.metadata == {"token": "expired", "expired_at": "2027-01-01T00:00:00Z"}
         assert gate.admit(EXECUTE, metadata, is_open=True).name == "ada"
     for other in ("", ada.token[:-1], ada.token + "x"):

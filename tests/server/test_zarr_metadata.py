@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rows import rows
-from server.refusals import refusal, refused
 
-from shardcall_core.call_error import Reason
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.files.zarr_metadata import (
     MAX_CHUNK_BYTES,
@@ -89,8 +88,9 @@ def test_chunks_of_several_hosts_divide_their_blocks(shape, block, dtype, chunk)
 
 def test_blocks_that_divide_into_too_many_chunks_are_refused():
     prime = (1 << 26) - 5
-    with refused(Reason.INVALID_PARAMETER, r"divide into 134,217,718 chunks.*save it in an npy file, or reshard"):
+    with pytest.raises(CallError, match=r"divide into 134,217,718 chunks.*save it in an npy file, or reshard") as error:
         metadata_of(ArrayType((2 * prime,), np.dtype(np.int8)), (prime,), divides_blocks=True)
+    assert error.value.reason is Reason.INVALID_PARAMETER
 
 
 def test_what_is_written_is_read(folder, tmp_path):
@@ -136,8 +136,9 @@ def test_what_is_written_is_read(folder, tmp_path):
     ],
 )
 def test_other_metadata_is_refused(changes, text, folder, tmp_path):
-    with refused(Reason.FILE_DAMAGED) as error:
+    with pytest.raises(CallError) as error:
         parsed(folder, tmp_path, node(**changes))
+    assert error.value.reason is Reason.FILE_DAMAGED
     assert text in str(error.value)
 
 
@@ -155,19 +156,24 @@ def test_other_metadata_is_refused(changes, text, folder, tmp_path):
     ],
 )
 def test_what_is_no_json_object_is_refused(content, folder, tmp_path):
-    assert refusal(parsed, folder, tmp_path, content).reason is Reason.FILE_DAMAGED
+    with pytest.raises(CallError) as error:
+        parsed(folder, tmp_path, content)
+    assert error.value.reason is Reason.FILE_DAMAGED
 
 
 def test_a_directory_without_metadata_and_a_fifo_are_refused(folder, tmp_path):
     for make in (lambda: None, lambda: os.mkfifo(tmp_path / METADATA_NAME)):
         make()
-        assert refusal(read_metadata, folder).reason is Reason.FILE_DAMAGED
+        with pytest.raises(CallError) as error:
+            read_metadata(folder)
+        assert error.value.reason is Reason.FILE_DAMAGED
 
 
 @rows("name", ["string", "r16", "uint4", "numpy.datetime64", {"name": "struct"}, None, 7])
 def test_element_types_that_are_not_loaded_are_named(name, folder, tmp_path):
-    with refused(Reason.UNSUPPORTED_ELEMENT_TYPE, "which the server does not load; save one of: bool"):
+    with pytest.raises(CallError, match="which the server does not load; save one of: bool") as error:
         parsed(folder, tmp_path, node(data_type=name))
+    assert error.value.reason is Reason.UNSUPPORTED_ELEMENT_TYPE
 
 
 def test_extensions_that_need_not_be_understood_are_accepted(folder, tmp_path):
