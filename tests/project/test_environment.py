@@ -103,7 +103,7 @@ def test_the_lock_needs_uv_alone(checkout: Path):
     assert installs(checkout, "lock") == ["uv"]
 
 
-def test_each_version_of_python_has_its_environment(checkout: Path, tmp_path: Path):
+def test_versions_of_python_have_environments(checkout: Path, tmp_path: Path):
     other = f"PYTHON={write_interpreter(tmp_path / 'python3.99', '3.99')}"
     assert installs(checkout, "test") == installs(checkout, "test", other) == ["uv", "server", "build", "dev"]
     assert {folder.name for folder in checkout.glob(".venv*")} == {".venv", ".venv-3.99"}
