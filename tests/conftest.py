@@ -163,8 +163,8 @@ def _no_traces() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def server() -> ServerProcess:
-    """The server of 8 devices for all tests that leave it as it was; it keeps files of arrays."""
-    return shared_server("plain")
+    """The server of 8 devices for all tests of a process that leave it as it was; it keeps files of arrays."""
+    return shared_server("plain", f"plain-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}")
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Real servers: those that all processes of a run share, and those of one test alone.
 
-A run has one server of each profile at most, which the first test that requests it starts. A test that ends or changes
-its server, or needs another setting, starts one of its own and says why.
+A run has one server of each profile, and of the plain one each process has its own; the first test that requests one
+starts it. A test that ends or changes its server, or needs another setting, starts one of its own and says why.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ PROFILES: Mapping[str, Profile] = {
         devices=2,
     ),
 }
-"""By name: ``plain`` for tests that leave the server as it was, whoever else uses it; ``exclusive`` for files whose
-tests stop its worker or look at all that it holds, and ``limits`` with small limits, each for one file at a time
+"""By name: ``plain``, of which each process has one, for tests that leave the server as it was; ``exclusive`` for files
+whose tests stop its worker or look at all that it holds, and ``limits`` with small limits, each for one file at a time
 (`exclusively`)."""
 
 
@@ -172,14 +172,20 @@ def run_folder() -> Path:
     return Path(os.environ[RUN_VARIABLE])
 
 
-def shared_server(profile: str) -> ServerProcess:
-    """Returns the run's server of a profile; the first call in any process starts it."""
+def shared_server(profile: str, name: str = "") -> ServerProcess:
+    """Returns the run's server of a profile; the first call in any process starts it.
+
+    Args:
+        profile: the settings.
+        name: of one of several servers with these settings.
+    """
     servers = run_folder() / "servers"
-    record = servers / f"{profile}.json"
-    with (servers / f"{profile}.lock").open("w") as lock:
+    name = name or profile
+    record = servers / f"{name}.json"
+    with (servers / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not record.exists():
-            folder = servers / profile
+            folder = servers / name
             folder.mkdir()
             settings = PROFILES[profile]
             flags = [flag.format(folder=folder) for flag in settings.flags]
