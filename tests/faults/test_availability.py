@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -96,12 +97,11 @@ def test_every_method_of_the_contract_has_an_availability():
     assert all(rules(method).availability for method in METHODS)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    folder = tmp_path_factory.mktemp("files")
-    (private := folder / token_file.user_name()).mkdir()
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    (private := tmp_path / token_file.user_name()).mkdir()
     np.save(private / "a.npy", X)
-    flags = ("--array-dir", str(folder), "--max-execute-s", "2", "--max-launched-calls", "2")
+    flags = ("--array-dir", str(tmp_path), "--max-execute-s", "2", "--max-launched-calls", "2")
     with running_server(*flags, devices=2, why="its worker is killed, and programs take too long") as running:
         yield running
 
