@@ -72,6 +72,7 @@ def test_a_display_waits_a_short_time_for_a_pending_array(client, stream, monkey
     client._shows_values = True
     assert repr(h) == "<RemoteArray float32[8,4], pending>"
     assert str(h) == "<RemoteArray float32[8,4], pending>"
+    monkeypatch.setattr(shown_values, "_WAIT_S", 60.0)
     stream.run()
     assert str(h).startswith(f"{np.full((8, 4), 3.0, np.float32)}\n<float32[8,4] P('x') on Mesh(x=4")
 

@@ -222,7 +222,7 @@ def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info,
 
     def describe(request, context):
         asked.set()
-        time.sleep(0.8)
+        time.sleep(2.0)
         return info
 
     with sc.connect(addresses(streaming)) as client:
@@ -234,7 +234,7 @@ def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info,
             except sc.DeadlineExceededError as error:
                 late.append(error)
 
-        threads = [threading.Thread(target=call, args=[timeout]) for timeout in (0.4, 60.0)]
+        threads = [threading.Thread(target=call, args=[timeout]) for timeout in (1.0, 60.0)]
         threads[0].start()
         assert asked.wait(60)
         threads[1].start()
