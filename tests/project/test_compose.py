@@ -37,8 +37,10 @@ def test_every_service_of_the_image_is_without_rights(compose: Compose) -> None:
 
 
 def test_the_engine_accepts_the_file(root: Path, run: Callable[..., str], require: Callable[[bool, str], None]) -> None:
-    require(answers("docker", "compose", "version"), "docker compose")
-    run("docker", "compose", "-f", root / "docker-compose.yml", "config", "--quiet")
+    commands = (("docker", "compose"), ("docker-compose",))
+    compose = next((command for command in commands if answers(*command, "version")), ())
+    require(bool(compose), "docker compose")
+    run(*compose, "-f", root / "docker-compose.yml", "config", "--quiet")
 
 
 def test_the_image_is_built_of_files_that_exist_and_runs_as_a_user_without_rights(root: Path) -> None:
