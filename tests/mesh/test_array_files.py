@@ -35,6 +35,12 @@ def test_neighbors_are_joined_without_padding(separate, shape, expected):
     assert boxes(separate, shape) == expected
 
 
+def elements_in(bounds, shape, dtype=int):
+    """Numbers of a shape, and those of them inside bounds."""
+    elements = np.arange(int(np.prod(shape)), dtype=dtype).reshape(shape)
+    return elements, elements[(*(slice(low, high) for low, high in bounds), ...)].reshape(-1)
+
+
 @rows(
     ("bounds", "shape", "count"),
     [
@@ -49,8 +55,7 @@ def test_neighbors_are_joined_without_padding(separate, shape, expected):
     ],
 )
 def test_runs_are_the_elements_of_a_box_in_order(bounds, shape, count):
-    elements = np.arange(int(np.prod(shape))).reshape(shape)
-    inside = elements[(*(slice(low, high) for low, high in bounds), ...)].reshape(-1)
+    _, inside = elements_in(bounds, shape)
     offsets = run_offsets(bounds, shape)
     assert len(offsets) == count
     np.testing.assert_array_equal((offsets[:, None] + np.arange(inside.size // count)).reshape(-1), inside)
@@ -62,8 +67,7 @@ def test_runs_are_the_elements_of_a_box_in_order(bounds, shape, count):
 )
 def test_boxes_of_many_runs_are_read_in_parts(bounds, shape, tmp_path, monkeypatch):
     monkeypatch.setattr(array_files, "_MAX_RUNS", 3)
-    elements = np.arange(int(np.prod(shape)), dtype=np.uint8).reshape(shape)
-    inside = elements[(*(slice(low, high) for low, high in bounds), ...)].reshape(-1)
+    elements, inside = elements_in(bounds, shape, np.uint8)
     (tmp_path / "a").write_bytes(b"12" + elements.tobytes())
     data = np.empty(inside.nbytes, np.uint8)
     with open(tmp_path / "a", "rb") as file:

@@ -66,6 +66,10 @@ def link() -> HeldLink:
     return HeldLink()
 
 
+def forked(forks: ForkServer) -> ForkedCompiler:
+    return ForkedCompiler(None, "", forks, WAIT_S)  # type: ignore[arg-type]
+
+
 def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_another(link, monkeypatch):
     limits = []
 
@@ -75,21 +79,21 @@ def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_anothe
         raise EOFError
 
     monkeypatch.setattr(compilers._CompilerProcess, "run", end_late)
-    compiler = ForkedCompiler(None, "", ForkServer(), WAIT_S)  # type: ignore[arg-type]
+    compiler = forked(ForkServer())
     assert compile_with(compiler, link).reason == Reason.COMPILE_FAILED
     first, second = limits
     assert second < first
 
 
 def test_a_compilation_that_is_ended_before_it_has_a_process_does_not_begin(link):
-    compiler = ForkedCompiler(None, "", ForkServer(), WAIT_S)  # type: ignore[arg-type]
+    compiler = forked(ForkServer())
     compiler.end(1)
     assert compile_with(compiler, link).reason == Reason.CANCELLED
 
 
 def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
     forks = ForkServer()
-    compiler = ForkedCompiler(None, "", forks, WAIT_S)  # type: ignore[arg-type]
+    compiler = forked(forks)
     forks.kill(1)
     fork = forks.fork
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
-from server.refusals import refused
+from server.refusals import refusal, refused
 
 from shardcall_core.call_error import Reason
 from shardcall_server.mesh import profiling
@@ -50,13 +50,11 @@ def fill_disk_once(monkeypatch: pytest.MonkeyPatch, part: Path) -> None:
 
 def test_one_recording_at_a_time(profiler, tmp_path):
     profiler.start(str(tmp_path / "one"))
-    with refused(Reason.PROFILE_STATE):
-        profiler.start(str(tmp_path / "two"))
+    assert refusal(profiler.start, str(tmp_path / "two")).reason is Reason.PROFILE_STATE
     jnp.ones(3).block_until_ready()
     profiler.stop()
     assert ".pb" in written(tmp_path / "one")
-    with refused(Reason.PROFILE_STATE):
-        profiler.stop()
+    assert refusal(profiler.stop).reason is Reason.PROFILE_STATE
 
 
 def test_a_full_disk_ends_one_recording_and_no_later_one(profiler, tmp_path, monkeypatch):

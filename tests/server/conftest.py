@@ -1,6 +1,14 @@
 """Fixtures of the tests of the server."""
 
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
 import pytest
+from server.fake_workers import PATIENCE_S, FakeWorker, RunningMesh
 
 
 @pytest.fixture(scope="session")
@@ -9,3 +17,24 @@ def jax_of_a_worker() -> None:
     from shardcall_server.authoring.runner import use_virtual_devices
 
     use_virtual_devices()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder with a short path: a socket's address holds 107 bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., RunningMesh]]:
+    """Makes meshes of fake workers, which run until the test ends."""
+    with ExitStack() as stack:
+
+        def start(*workers: FakeWorker, ready: bool = True) -> RunningMesh:
+            mesh = stack.enter_context(closing(RunningMesh(*workers)))
+            if ready:
+                mesh.session.ready.result(PATIENCE_S)
+            return mesh
+
+        yield start

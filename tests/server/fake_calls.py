@@ -46,3 +46,25 @@ class FakeServerCall:
     def block(self, waiting: Waiting) -> None:
         """Blocks this thread until a future is done, or raises the error of a call that has ended."""
         waiting[0].exception(PATIENCE_S)
+
+
+class Clock:
+    """A clock that stands still until a test sets it."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class CountingBudget:
+    """A budget that counts bytes."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    def reserve(self, owner: str, nbytes: int) -> None:
+        self.taken += nbytes
+
+    def release(self, owner: str, nbytes: int) -> None:
+        self.taken -= nbytes

@@ -6,10 +6,8 @@ import math
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
-from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 
@@ -82,7 +80,3 @@ class Table:
         assert guests._counts == Counter(owner for (owner, _), of_name in guests._guests.items() for _ in of_name)
         assert sum(map(len, guests._names.values())) == len(seen)
         assert table._by_handle.keys().isdisjoint(seen)
-
-
-def reason_of(error: pytest.ExceptionInfo[CallError]) -> tuple[Reason, str]:
-    return error.value.reason, error.value.field

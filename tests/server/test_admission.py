@@ -15,21 +15,18 @@ from shardcall_server.frontend.rpc.coroutines import Task, Waiting
 
 
 class Caller(FakeServerCall):
-    """A call that may leave when it has to wait.
+    """A call that may have to wait.
 
     Attributes:
         waits: done when it waits.
     """
 
-    def __init__(self, owner: str, connection: str = "here", leaves: bool = False) -> None:
+    def __init__(self, owner: str, connection: str = "here") -> None:
         super().__init__(owner, connection)
         self.waits: Future[Future[None]] = Future()
-        self._leaves = leaves
 
     def block(self, waiting: Waiting) -> None:
         self.waits.set_result(waiting[0])
-        if self._leaves:
-            raise CallError(Reason.CANCELLED, waiting[1])
         super().block(waiting)
 
 
@@ -83,16 +80,6 @@ def test_waiting_callers_get_slots_in_order_as_others_release_them():
         some.release(first)
         waiting[1].result(60)
     assert some.taken == 4
-
-
-def test_a_call_that_leaves_while_it_waits_takes_nothing():
-    some = slots()
-    (*_, b) = take(some, *"aaab")
-    leaver: Any = Caller("b", leaves=True)
-    with pytest.raises(CallError):
-        leaver.run(some.wait(leaver))
-    some.release(b)
-    assert some.taken == 3
 
 
 def test_a_call_that_arrives_has_no_call_slot():

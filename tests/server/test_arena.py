@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -40,13 +41,14 @@ def arena(gone: list[int]) -> Iterator[Arena]:
     arena.drop(arena.idle_bytes)
 
 
-def present(region) -> None:
+def present(region):
+    """Has all memory of a region; returns it."""
     region.reserve(region.nbytes, no_check)
+    return region
 
 
 def test_a_released_region_stays_in_memory_and_the_next_call_gets_it(arena):
-    first = arena.acquire("a", 5 * MIB)
-    present(first)
+    first = present(arena.acquire("a", 5 * MIB))
     memory_id = first.memory_id
     assert arena.budget.used_bytes == first.nbytes == 6 * MIB
     first.release()
@@ -58,8 +60,7 @@ def test_a_released_region_stays_in_memory_and_the_next_call_gets_it(arena):
 
 
 def test_a_region_is_freed_when_its_last_user_closes_it(arena):
-    region = arena.acquire("a", 1)
-    present(region)
+    region = present(arena.acquire("a", 1))
     region.acquire()
     region.release()
     other = arena.acquire("b", 1)
@@ -71,8 +72,7 @@ def test_a_region_is_freed_when_its_last_user_closes_it(arena):
 
 
 def test_a_region_that_was_closed_shows_nothing_of_the_call_that_has_its_memory_now(arena):
-    stale = arena.acquire("a", 1)
-    present(stale)
+    stale = present(arena.acquire("a", 1))
     stale.release()
     with pytest.raises(RuntimeError):
         stale.view(0, 1)
@@ -94,26 +94,20 @@ def test_what_is_only_claimed_costs_nothing(arena):
 
 
 def test_idle_regions_go_before_anybody_is_refused(arena, gone):
-    region = arena.acquire("a", 128 * MIB)
-    present(region)
+    region = present(arena.acquire("a", 128 * MIB))
     region.release()
-    larger = arena.acquire("a", 160 * MIB)
-    present(larger)
+    larger = present(arena.acquire("a", 160 * MIB))
     assert gone == [region.memory_id]
     assert (arena.budget.used_bytes, arena.idle_bytes) == (160 * MIB, 0)
     larger.release()
 
 
 def test_one_connection_cannot_take_all(arena):
-    mine = arena.acquire("a", 128 * MIB)
-    present(mine)
+    mine = present(arena.acquire("a", 128 * MIB))
     more = arena.acquire("a", 128 * MIB)
-    with pytest.raises(CallError) as caught:
-        present(more)
-    assert caught.value.reason is Reason.QUOTA_EXCEEDED
-    assert caught.value.metadata["limit"] == "max_bytes_per_client"
-    theirs = arena.acquire("b", 8 * MIB)
-    present(theirs)
+    error = refusal(present, more)
+    assert (error.reason, error.metadata["limit"]) == (Reason.QUOTA_EXCEEDED, "max_bytes_per_client")
+    theirs = present(arena.acquire("b", 8 * MIB))
     for region in (mine, more, theirs):
         region.release()
     assert arena.budget.used_bytes == 0
@@ -121,13 +115,10 @@ def test_one_connection_cannot_take_all(arena):
 
 
 def test_a_refused_region_is_released_completely(arena):
-    present_region = arena.acquire("a", 128 * MIB)
-    present(present_region)
+    present_region = present(arena.acquire("a", 128 * MIB))
     present_region.release()
-    blocker = arena.acquire("b", 96 * MIB)
-    present(blocker)
-    other = arena.acquire("b", 80 * MIB)
-    present(other)
+    blocker = present(arena.acquire("b", 96 * MIB))
+    other = present(arena.acquire("b", 80 * MIB))
     with pytest.raises(CallError):
         arena.acquire("b", 128 * MIB).reserve(128 * MIB, no_check)
     blocker.release()
@@ -137,8 +128,7 @@ def test_a_refused_region_is_released_completely(arena):
 
 def test_memory_that_was_not_used_for_a_while_is_returned_to_the_system(arena, gone):
     before = set(os.listdir("/proc/self/fd"))
-    region = arena.acquire("a", 1)
-    present(region)
+    region = present(arena.acquire("a", 1))
     region.release()
     arena.drop_unused_since(0.0)
     assert not gone
@@ -156,8 +146,7 @@ def test_the_file_of_a_region_can_be_neither_shrunk_nor_grown(arena):
 
 
 def test_regions_are_of_huge_pages_where_the_kernel_has_them(arena):
-    region = arena.acquire("a", 32 * MIB)
-    present(region)
+    region = present(arena.acquire("a", 32 * MIB))
     view = region.view(0, region.nbytes)
     assert view.ctypes.data % HUGE_PAGE_BYTES == 0
     huge_kib = _shmem_pmd_mapped_kib(view.ctypes.data)
@@ -180,8 +169,7 @@ def _shmem_pmd_mapped_kib(address: int) -> int:
 
 
 def test_a_view_keeps_the_memory_that_its_region_has_let_go_of(arena):
-    region = arena.acquire("a", 1)
-    present(region)
+    region = present(arena.acquire("a", 1))
     view = region.view(0, 4)
     view[:] = [1, 2, 3, 4]
     region.release()

@@ -3,28 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-from server.fake_workers import PATIENCE_S, FakeWorker, RunningMesh
+from server.fake_workers import PATIENCE_S, FakeWorker
+from server.refusals import refusal
+from server.threads import on_threads
 
-from shardcall_core.call_error import CallError
 from shardcall_worker.v1 import link_pb2
-
-
-@pytest.fixture
-def run() -> Iterator[Callable[..., RunningMesh]]:
-    sessions: list[RunningMesh] = []
-
-    def start(*workers: FakeWorker) -> RunningMesh:
-        sessions.append(RunningMesh(*workers))
-        sessions[-1].session.ready.result(PATIENCE_S)
-        return sessions[-1]
-
-    yield start
-    for session in sessions:
-        session.close()
 
 
 def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
@@ -57,8 +42,7 @@ def test_batches_of_many_threads_keep_one_order(run):
             for answer in answers:
                 answer.result(PATIENCE_S)
 
-    with ThreadPoolExecutor(6) as threads:
-        list(threads.map(many, range(6)))
+    on_threads(many, range(6))
     first, second = (worker.commands[1:] for worker in mesh.workers)
     assert [sequence for _, _, sequence in first] == list(range(1, 601))
     assert first == second
@@ -79,5 +63,4 @@ def test_commands_of_a_batch_are_lost_with_the_worker(run):
         answer = mesh.execute()
         mesh.workers[0].kill()
         mesh.exit_reason.result(PATIENCE_S)
-    with pytest.raises(CallError, match="restarted"):
-        answer.result(PATIENCE_S)
+    assert "restarted" in refusal(answer.result, PATIENCE_S).message

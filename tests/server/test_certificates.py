@@ -48,9 +48,8 @@ def test_a_key_that_others_may_read_is_refused(folder):
 @pytest.mark.parametrize("exposed", ["file", "folder"])
 def test_a_file_that_others_may_change_or_replace_is_refused(folder, name, exposed):
     (folder / name if exposed == "file" else folder).chmod(0o722)
-    with pytest.raises(
-        SettingsError, match=rf"{name}', which cannot be read: .* mode 0722" if exposed == "file" else "0722"
-    ):
+    says = rf"{name}', which cannot be read: .* mode 0722" if exposed == "file" else "0722"
+    with pytest.raises(SettingsError, match=says):
         Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
 
 

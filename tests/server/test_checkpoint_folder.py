@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from server.refusals import refusal
 
 from shardcall.v1 import mesh_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -19,7 +20,7 @@ from shardcall_server.frontend.files.npy_header import header_of
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import SettingsError
 
-CUTS = 200
+CUTS = 100
 
 
 @pytest.fixture
@@ -28,19 +29,17 @@ def root(tmp_path) -> Path:
     return tmp_path / "arrays"
 
 
+def opened(root: Path) -> closing[CheckpointFolder]:
+    return closing(CheckpointFolder(str(root)))
+
+
 def written(root: Path, name: str, x: np.ndarray) -> CheckpointArray:
     """Writes the file of an array, as the worker does."""
     array_type = ArrayType(x.shape, x.dtype)
     header, file = header_of(array_type), f"{os.urandom(8).hex()}.npy"
     (root / ".checkpoints" / file).write_bytes(header + x.tobytes())
-    return CheckpointArray(
-        name=name,
-        handle=os.urandom(16),
-        type=encode_array_type(array_type),
-        mesh=mesh_pb2.Mesh(),
-        file=file,
-        offset=len(header),
-    )
+    type_, mesh = encode_array_type(array_type), mesh_pb2.Mesh()
+    return CheckpointArray(name=name, handle=os.urandom(16), type=type_, mesh=mesh, file=file, offset=len(header))
 
 
 def save(folder: CheckpointFolder, owner: str, *arrays: CheckpointArray) -> Checkpoint:
@@ -57,17 +56,17 @@ def names(root: Path) -> set[str]:
 def test_every_server_marks_the_folder_anew(root):
     markers = []
     for _ in range(3):
-        with closing(CheckpointFolder(str(root))) as folder:
+        with opened(root) as folder:
             markers.append(folder.marker)
             assert [path.name for path in root.glob(".checkpoints/*.marker")] == markers[-1:]
-            with closing(CheckpointFolder(str(root))) as second:  # which does not get the checkpoints
+            with opened(root) as second:  # which does not get the checkpoints
                 assert (second.is_held, second.marker) == (False, "")
     assert len(set(markers)) == 3
 
 
 def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_path):
     draws = np.random.default_rng(0)
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         first = save(folder, "ada", written(root, "u", np.arange(9.0)), written(root, "v", np.arange(3)))
         before = names(root)
         new = [written(root, "u", np.arange(40.0)), written(root, "w", np.arange(7, dtype=np.int16))]
@@ -88,7 +87,7 @@ def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_pa
                     temporary = file.endswith(".checkpoint") and is_cut and not is_renamed
                     (path.with_name(".saving") if temporary else path).write_bytes(content[:left])
                 left = max(0, left - len(content))
-            with closing(CheckpointFolder(str(copy))) as folder:
+            with opened(copy) as folder:
                 expected = second if cut == total else first
                 assert folder.last("ada") == expected, (cut, is_renamed)
                 assert all((copy / ".checkpoints" / array.file).exists() for array in expected.arrays)
@@ -96,7 +95,7 @@ def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_pa
 
 
 def test_two_checkpoints_stay_and_unused_files_go(root):
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         arrays = [written(root, "u", np.arange(n)) for n in range(4)]
         for array in arrays:
             save(folder, "", array)
@@ -106,7 +105,7 @@ def test_two_checkpoints_stay_and_unused_files_go(root):
         assert not folder.has("", "u", arrays[2].handle)
         other = save(folder, "a@b.c-d", written(root, "u", np.arange(2)))
         (root / ".checkpoints" / "left.npy").touch()
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         assert "left.npy" not in names(root)
         assert sorted(folder.owners()) == ["", "a@b.c-d"]
         assert folder.last("a@b.c-d") == other
@@ -114,7 +113,7 @@ def test_two_checkpoints_stay_and_unused_files_go(root):
 
 
 def test_forgotten_names_are_gone_with_their_files(root):
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(6))
         save(folder, "ada", u)
         save(folder, "ada", u, v)
@@ -123,7 +122,7 @@ def test_forgotten_names_are_gone_with_their_files(root):
         assert not (root / ".checkpoints" / u.file).exists()
         with folder.forgetting("ada", [("renamed", v.handle)]):
             pass
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         assert not folder.last("ada").arrays
 
 
@@ -131,24 +130,22 @@ def test_a_write_that_fails_changes_nothing(root, monkeypatch):
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
-            with pytest.raises(CallError) as caught:
-                save(folder, "ada", written(root, "u", np.arange(6)))
-            assert caught.value.reason is Reason.FILE_LIMIT
+            assert refusal(save, folder, "ada", written(root, "u", np.arange(6))).reason is Reason.FILE_LIMIT
             deleted = []
             with pytest.raises(CallError), folder.forgetting("ada", [("u", b"")]):
                 deleted.append("u")
             assert not deleted
         assert folder.last("ada") == first
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         assert folder.last("ada") == first
 
 
 def test_a_folder_belongs_to_one_server_at_a_time(root):
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         second = CheckpointFolder(str(root))
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         assert (folder.is_held, second.is_held, second.take()) == (True, False, False)
@@ -159,16 +156,16 @@ def test_a_folder_belongs_to_one_server_at_a_time(root):
 
 
 def test_damaged_checkpoints_stay_before_another_is_written(root):
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         save(folder, "ada", u := written(root, "u", np.arange(5)))
     (path,) = (root / ".checkpoints").glob("*.checkpoint")
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"?")
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         assert not folder.last("ada").arrays
         assert (root / ".checkpoints" / u.file).exists()  # the administrator may have the other half
     path.write_bytes(data)
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         assert list(folder.last("ada").arrays) == [u]
 
 
@@ -176,7 +173,7 @@ def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
     def none_left(*_, **__) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         second = CheckpointFolder(str(root))
     with closing(second):
@@ -189,7 +186,7 @@ def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
 
 
 def test_files_that_a_mesh_may_read_stay_as_long_as_it(root):
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         save(folder, "ada", u := written(root, "u", np.arange(5)))
         folder.declare([u.file])
         with folder.forgetting("ada", [("u", u.handle)]):
@@ -200,7 +197,7 @@ def test_files_that_a_mesh_may_read_stay_as_long_as_it(root):
 
 
 def test_deletions_during_a_save_are_noted(root):
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(5))
         folder.begin_save("ada")
         with folder.forgetting("ada", [("u", u.handle)]):
@@ -221,24 +218,18 @@ def test_links_are_not_followed(root, tmp_path):
     with pytest.raises(SettingsError, match="cannot be used"):
         CheckpointFolder(str(root))
     (root / ".checkpoints").unlink()
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         save(folder, "ada", u := written(root, "u", np.arange(5)))
     (root / ".checkpoints" / u.file).rename(tmp_path / u.file)
     (root / ".checkpoints" / u.file).symlink_to(tmp_path / u.file)
-    with closing(CheckpointFolder(str(root))) as folder:
+    with opened(root) as folder:
         assert not folder.last("ada").arrays
 
 
 def test_the_files_of_version_0_1_are_read():
-    array = CheckpointArray(
-        name="u",
-        handle=bytes(range(16)),
-        type=encode_array_type(ArrayType((7, 5), np.dtype("f8"))),
-        mesh=mesh_pb2.Mesh(),
-        file="ab.npy",
-        offset=128,
-        ends_at_seconds=2.5,
-    )
+    type_, mesh = encode_array_type(ArrayType((7, 5), np.dtype("f8"))), mesh_pb2.Mesh()
+    array = CheckpointArray(name="u", handle=bytes(range(16)), type=type_, mesh=mesh, file="ab.npy", offset=128)
+    array.ends_at_seconds = 2.5
     written_by_0_1 = bytes.fromhex(
         "09000000000000f83f12330a01751210000102030405060708090a0b0c0d0e0f1a06080f12020705220032"
         "0661622e6e7079388001410000000000000440"

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from server.fake_calls import FakeServerCall
+from server.test_program_cache import Session, done, failed, prepared
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_core.locks import rlock
 from shardcall_server.frontend.dispatch import execution as module
 from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.execution import Execution
@@ -20,32 +20,8 @@ from shardcall_server.frontend.memory.call_buffers import OperandSource
 from shardcall_server.frontend.programs import keys
 from shardcall_server.frontend.programs.program_cache import ProgramCache
 from shardcall_server.frontend.programs.program_table import ProgramLimits
-from shardcall_server.frontend.workers.session import LAUNCH_ORDER
 from shardcall_server.settings import Settings
 from shardcall_worker.v1 import link_pb2
-
-
-class Session:
-    """Answers Prepare commands at once."""
-
-    def __init__(self) -> None:
-        self.launch_lock = rlock("the launch lock", LAUNCH_ORDER)
-        self.refused: set[str] = set()
-        self.strategies: list[str] = []
-
-    def command(self, message: link_pb2.FrontEndMessage, owner: str = "") -> Future[link_pb2.WorkerMessage]:
-        answer: Future[link_pb2.WorkerMessage] = Future()
-        strategy = message.prepare.strategy
-        self.strategies.append(strategy)
-        if strategy in self.refused:
-            answer.set_exception(CallError(Reason.OUT_OF_DEVICE_MEMORY, "too large"))
-        elif strategy:
-            plan = kernel_pb2.Plan(kernel="diff", strategy=strategy, key_digest=strategy)
-            answer.set_result(link_pb2.WorkerMessage(prepared=link_pb2.Prepared(plan=plan)))
-        else:
-            candidates = link_pb2.Candidates(tuning_digest="0" * 64, strategies=["halo", "gspmd"])
-            answer.set_result(link_pb2.WorkerMessage(candidates=candidates))
-        return answer
 
 
 @pytest.fixture
@@ -69,8 +45,16 @@ def counts(monkeypatch):
 
 @pytest.mark.parametrize(("refused", "sent"), [((), ["", "halo"]), (("halo",), ["", "halo", "gspmd"])])
 def test_a_cold_call_is_keyed_once_and_a_cached_one_never(counts, refused, sent):
-    session = Session()
-    session.refused.update(refused)
+    strategies = []
+
+    def answer(message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
+        strategies.append(strategy := message.prepare.strategy)
+        if strategy in refused:
+            return failed(CallError(Reason.OUT_OF_DEVICE_MEMORY, "too large"))
+        candidates = link_pb2.Candidates(tuning_digest="0" * 64, strategies=["halo", "gspmd"])
+        return prepared(strategy) if strategy else done(candidates=candidates)
+
+    session = Session(answer)
     programs = ProgramCache(session, ProgramLimits(10, 1000, 1 << 20))  # type: ignore[arg-type]
     mesh = SimpleNamespace(programs=programs, kernels={}, ready=link_pb2.Ready(), session=session)
     call = FakeServerCall(set_program=lambda *arguments: None)
@@ -87,7 +71,6 @@ def test_a_cold_call_is_keyed_once_and_a_cached_one_never(counts, refused, sent)
     operand = OperandSource(ArrayType((8,), np.dtype(np.float64)))
     for _ in range(2):
         stage = execution.prepare(call, CallTemplate(kernel_pb2.KernelCall(kernel="diff")), [operand])  # type: ignore[arg-type]
-        prepared = call.run(stage)
-        assert prepared.entry.program.key == sent[-1]
+        assert call.run(stage).entry.program.key == sent[-1]
     assert counts == {"completed": 1, "keyed": 1}
-    assert session.strategies == sent
+    assert strategies == sent

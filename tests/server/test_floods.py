@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -60,12 +60,16 @@ def closed() -> list[str]:
     return []
 
 
+def guarding(port: Port, closed: list[str], clock: Callable[[], float]) -> closing[FloodGuard]:
+    """A guard that scans when the test does, and closes a connection at the first scan above the limit."""
+    guard = FloodGuard(closed.append, clock, scan_s=3600.0, patience=1)
+    guard.watch([port.number])
+    return closing(guard)
+
+
 @pytest.fixture
 def guard(port: Port, now: list[float], closed: list[str]) -> Iterator[FloodGuard]:
-    """A guard that scans when the test does, and closes a connection at the first scan above the limit."""
-    guard = FloodGuard(closed.append, lambda: now[0], scan_s=3600.0, patience=1)
-    guard.watch([port.number])
-    with closing(guard):
+    with guarding(port, closed, lambda: now[0]) as guard:
         yield guard
 
 
@@ -100,24 +104,15 @@ def test_a_connection_that_sends_too_much_is_closed(port, guard, closed):
     assert closed == [name]
 
 
-def test_what_was_sent_is_allowed_again_with_time(port, guard, now, closed):
+@pytest.mark.parametrize(("first", "wait_s", "again"), [(BURST, 10.0, 10 * PER_S), (0, 1e6, BURST)])
+def test_what_was_sent_is_allowed_again_with_time_and_nothing_is_saved_up(
+    port, guard, now, closed, first, wait_s, again
+):
     client, accepted, name = port.connect()
-    bring(client, accepted, BURST)
+    bring(client, accepted, first)
     guard.scan()
-    now[0] = 10.0
-    bring(client, accepted, 10 * PER_S)
-    guard.scan()
-    assert closed == []
-    bring(client, accepted, 1)
-    guard.scan()
-    assert closed == [name]
-
-
-def test_an_idle_connection_saves_nothing_up(port, guard, now, closed):
-    client, accepted, name = port.connect()
-    guard.scan()
-    now[0] = 1e6
-    bring(client, accepted, BURST)
+    now[0] = wait_s
+    bring(client, accepted, again)
     guard.scan()
     assert closed == []
     bring(client, accepted, 1)
@@ -180,27 +175,20 @@ def test_it_looks_by_itself(port, closed):
         assert closed == [name]
 
 
-@pytest.fixture
-def patient(port, now, closed):
-    guard = FloodGuard(closed.append, lambda: now[0], scan_s=3600.0)
-    guard.watch([port.number])
-    with closing(guard):
-        yield guard
-
-
-def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(patient, port, now, closed):
-    guard = patient
+def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(port, now, closed):
     client, accepted, name = port.connect()
-    bring(client, accepted, BURST + 1)
-    for _ in range(3):
-        guard.scan()
-    assert closed == []
-    now[0] = 1.0  # what it sent too much is allowed again
-    guard.scan()
-    bring(client, accepted, 2 * PER_S)
-    for _ in range(4):
+    with closing(FloodGuard(closed.append, lambda: now[0], scan_s=3600.0)) as guard:
+        guard.watch([port.number])
+        bring(client, accepted, BURST + 1)
+        for _ in range(3):
+            guard.scan()
         assert closed == []
+        now[0] = 1.0  # what it sent too much is allowed again
         guard.scan()
+        bring(client, accepted, 2 * PER_S)
+        for _ in range(4):
+            assert closed == []
+            guard.scan()
     assert closed == [name]
 
 
@@ -212,9 +200,7 @@ def test_a_connection_whose_call_is_admitted_during_a_scan_stays(port, closed):
         guard.admit(name)  # on another thread, while the scan looks at this connection
         return 0.0
 
-    guard = FloodGuard(closed.append, clock, scan_s=3600.0, patience=1)
-    guard.watch([port.number])
-    with closing(guard):
+    with guarding(port, closed, clock) as guard:
         guard.scan()
         guard.scan()
     assert is_open(client)

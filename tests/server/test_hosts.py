@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from importlib.metadata import version
 
 import pytest
+from end_to_end.processes import wait_for
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.hosts.host import Host
@@ -59,18 +60,20 @@ class Agent:
         assert not self._thread.is_alive()
         return self.host.disconnect_reason
 
+    def asked(self, count: int = 1) -> host_service_pb2.StartWorker:
+        """Waits until it was asked to start so many workers; returns the last request."""
+        wait_for(lambda: len(self.start_messages) >= count)
+        return self.start_messages[-1]
+
     @property
     def start_messages(self) -> list[host_service_pb2.StartWorker]:
         return [message.start_worker for message in self.messages if message.HasField("start_worker")]
 
 
 def ready(*counts: int) -> link_pb2.Ready:
-    return link_pb2.Ready(
-        devices=[
-            server_info_service_pb2.Device(id=i, process_index=process)
-            for i, process in enumerate(p for p, count in enumerate(counts) for _ in range(count))
-        ]
-    )
+    processes = [process for process, count in enumerate(counts) for _ in range(count)]
+    devices = [server_info_service_pb2.Device(id=i, process_index=process) for i, process in enumerate(processes)]
+    return link_pb2.Ready(devices=devices)
 
 
 class WorkerAcquisition:
@@ -83,8 +86,9 @@ class WorkerAcquisition:
     def acquire(self) -> Future:
         return self.pool.submit(self.hosts.acquire)
 
-    def names(self) -> list[str]:
-        workers, _ = self.acquire().result(PATIENCE_S)
+    def names(self, acquired: Future | None = None) -> list[str]:
+        """Returns the hosts of the workers that are or were acquired, in the order of their ranks."""
+        workers, _ = (acquired or self.acquire()).result(PATIENCE_S)
         return [worker.host for worker in workers]
 
 
@@ -115,7 +119,7 @@ def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_comi
     assert hosts.missing() == "1 that never joined"
     assert not workers.done()
     Agent(hosts, "a")
-    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["b", "a"]
+    assert taking.names(workers) == ["b", "a"]
     assert hosts.missing() == ""
     assert changes == {"b": True, "a": True}
     states = [(state.name, state.present, state.process_index) for state in hosts.states()]
@@ -133,7 +137,7 @@ def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, changes):
     assert (there.name, there.present, there.absent_seconds) == ("b", True, 0.0)
     workers = taking.acquire()
     Agent(hosts, "a")
-    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
+    assert taking.names(workers) == ["a", "b"]
     assert changes == {"a": True, "b": True}
 
 
@@ -172,7 +176,7 @@ def test_a_host_without_as_many_devices_takes_no_rank(hosts, taking):
     assert hosts.missing() == "a (gone for 0 s: gone)", "c has the rank of b"
     assert not workers.done()
     Agent(hosts, "d", 4)
-    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["d", "c"]
+    assert taking.names(workers) == ["d", "c"]
 
 
 def test_a_host_whose_name_is_there_is_to_come_again_later(hosts):
@@ -209,13 +213,14 @@ def test_the_worker_of_a_host_that_parts_is_lost_and_says_why(hosts, taking):
 
 
 def test_hosts_of_other_versions_are_refused_with_the_reason(hosts):
-    with pytest.raises(HostRefusedError, match=r"has shardcall 9\.9 and the server"):
-        hosts.join(hello("a", shardcall="9.9"))
     hosts.join(hello("a"))
-    with pytest.raises(HostRefusedError, match=r"has JAX 2\.0 \(jaxlib 1\.0\) and the hosts that joined first have 1"):
-        hosts.join(hello("b", jax="2.0"))
-    with pytest.raises(HostRefusedError, match=r"jaxlib 3\.0"):
-        hosts.join(hello("b", jaxlib="3.0"))
+    for versions, says in (
+        ({"shardcall": "9.9"}, r"has shardcall 9\.9 and the server"),
+        ({"jax": "2.0"}, r"has JAX 2\.0 \(jaxlib 1\.0\) and the hosts that joined first have 1"),
+        ({"jaxlib": "3.0"}, r"jaxlib 3\.0"),
+    ):
+        with pytest.raises(HostRefusedError, match=says):
+            hosts.join(hello("b", **versions))
     assert hosts.missing() == "1 that never joined"
 
 
@@ -271,19 +276,18 @@ def test_a_host_that_starts_no_worker_leaves_and_the_next_takes_its_rank():
         workers = taking.acquire()
         assert idle.wait_parted() == "it did not start a worker within 1 s"
         Agent(hosts, "c")
-        assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "c"]
+        assert taking.names(workers) == ["a", "c"]
 
 
 def test_a_host_that_leaves_before_it_has_started_a_worker_blocks_no_others(hosts, taking):
     Agent(hosts, "a")
     idle = Agent(hosts, "b", starts=False)
     workers = taking.acquire()
-    while not idle.start_messages:
-        threading.Event().wait(0.01)
+    start_id = idle.asked().start_id
     hosts.remove(idle.host, "gone")
-    idle.started(idle.start_messages[0].start_id)
+    idle.started(start_id)
     Agent(hosts, "b")
-    assert [worker.host for worker in workers.result(PATIENCE_S)[0]] == ["a", "b"]
+    assert taking.names(workers) == ["a", "b"]
 
 
 def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
@@ -292,10 +296,9 @@ def test_a_worker_that_starts_as_its_host_parts_is_lost_at_once(hosts):
         agent = Agent(hosts, f"a{i}", starts=False)
         started = agent.host.start_worker(0)
         parting = threading.Thread(target=hosts.remove, args=[agent.host, "gone"])
-        while not agent.start_messages:
-            threading.Event().wait(0.001)
+        start_id = agent.asked().start_id
         parting.start()
-        agent.started(agent.start_messages[0].start_id)
+        agent.started(start_id)
         parting.join()
         if started.exception(PATIENCE_S) is None:
             assert started.result().ended
@@ -324,14 +327,12 @@ def test_a_host_whose_worker_does_not_come_by_the_socket_gets_arrays_by_its_call
     hosts = Hosts(load_settings({"hosts": 1}), lambda *_: None)
     agent = Agent(hosts, "a", starts=False)
     first = agent.host.start_worker(0)
-    while not agent.start_messages:
-        threading.Event().wait(0.01)
-    assert agent.start_messages[0].socket_path
-    agent.started(agent.start_messages[0].start_id, is_linked=True)
+    assert agent.asked().socket_path
+    agent.started(agent.asked().start_id, is_linked=True)
     assert first.exception(PATIENCE_S) is not None
     agent.starts = True
     worker = agent.host.start_worker(0).result(PATIENCE_S)
-    assert agent.start_messages[1].socket_path == ""
+    assert agent.asked(2).socket_path == ""
     assert worker.data_link is not None
     hosts.close()
 

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
+from server.grpc_server import PATIENCE_S, channel_to
 
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 from shardcall_core.wire.token_file import Entry
-from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.access.tokens import Tokens
-from shardcall_server.frontend.observability.call_recorder import CallRecorder
-from shardcall_server.frontend.observability.metrics import Metrics
-from shardcall_server.frontend.rpc.admission import Admission
-from shardcall_server.frontend.rpc.call_threads import CallThreads
-from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.server_call import ServerCall
-from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 
-_PATIENCE_S = 20.0
 ALICE, BOB = Entry.make("alice", ["run"]), Entry.make("bob", ["run"])
 STREAM = "/shardcall.v1.KernelService/CallStream"
 
@@ -77,25 +68,8 @@ def kernels() -> Kernels:
 
 @pytest.fixture
 def channel(gate: CountingGate, kernels: Kernels) -> Iterator[grpc.Channel]:
-    interceptor = CallInterceptor(
-        TimeLimits(_PATIENCE_S, _PATIENCE_S),
-        gate,
-        Admission(4, 4, 4),
-        CallThreads(4),
-        CallRecorder(Metrics()),
-        FloodGuard(),
-        CountedThreads(2, 1, "stream"),
-    )
-    with ThreadPoolExecutor(2) as pool:
-        server = grpc.server(pool, interceptors=[interceptor])
-        kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(
-            cast(kernel_service_pb2_grpc.KernelServiceServicer, kernels), server
-        )
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        with closing(grpc.insecure_channel(f"127.0.0.1:{port}")) as opened:
-            yield opened
-        server.stop(None).wait()
+    with channel_to(gate, kernel_service_pb2_grpc.add_KernelServiceServicer_to_server, kernels) as channel:
+        yield channel
 
 
 def metadata(token: str) -> list[tuple[str, str]]:
@@ -105,7 +79,7 @@ def metadata(token: str) -> list[tuple[str, str]]:
 def test_an_rpc_is_admitted_once_and_its_method_gets_the_principal(channel, gate, kernels):
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
     for count, entry in enumerate((ALICE, BOB, ALICE), 1):
-        shown: Any = {"metadata": metadata(entry.token), "timeout": _PATIENCE_S}
+        shown: Any = {"metadata": metadata(entry.token), "timeout": PATIENCE_S}
         stub.ListKernels(kernel_service_pb2.ListKernelsRequest(), **shown)
         assert list(stub.ExecuteStream(iter([kernel_service_pb2.ExecuteStreamRequest()]), **shown)) == []
         assert list(channel.stream_stream(STREAM)(iter([]), **shown)) == [b""]
@@ -116,10 +90,12 @@ def test_an_rpc_is_admitted_once_and_its_method_gets_the_principal(channel, gate
 
 def test_a_refused_rpc_does_not_reach_its_method(channel, gate, kernels):
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-    with pytest.raises(grpc.RpcError) as refused:
-        stub.ListKernels(kernel_service_pb2.ListKernelsRequest(), metadata=metadata("none"), timeout=_PATIENCE_S)
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    with pytest.raises(grpc.RpcError) as refused:
-        list(channel.stream_stream(STREAM)(iter([]), timeout=_PATIENCE_S))
-    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    shown: Any = {"metadata": metadata("none"), "timeout": PATIENCE_S}
+    for call in (
+        lambda: stub.ListKernels(kernel_service_pb2.ListKernelsRequest(), **shown),
+        lambda: list(channel.stream_stream(STREAM)(iter([]), timeout=PATIENCE_S)),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            call()
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
     assert (gate.count, kernels.principals) == (2, [])

@@ -3,20 +3,12 @@
 import signal
 
 import pytest
-from server.fake_workers import FakeWorker, RunningMesh, but, execution
+from server.fake_calls import Clock
+from server.fake_workers import PATIENCE_S, FakeWorker, but, execution
 
 from shardcall_server.frontend.workers.command import Command
 from shardcall_server.frontend.workers.isolation import IsolatedError, Isolation
 from shardcall_server.frontend.workers.quarantine import Quarantine
-
-PATIENCE_S = 60.0
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def command(key: str, owner: str = "", *, is_alone: bool = False) -> Command:
@@ -93,27 +85,22 @@ def test_only_what_was_alone_counts_for_its_program_and_its_owner():
     assert quarantine._deaths == {"c": 1}
 
 
-def test_a_session_sends_a_suspect_when_it_is_idle():
-    worker = FakeWorker("", but("execute"))
-    mesh = RunningMesh(worker)
-    try:
-        session = mesh.session
-        session.ready.result(PATIENCE_S)
-        session.quarantine.isolation.suspect([command("a"), command("b")])
-        before = mesh.execute("other")
-        with pytest.raises(IsolatedError) as caught:
-            mesh.execute("a")
-        assert session.command_if_idle(execution("a")) is None
-        worker.say(1, executed={})
-        before.result(PATIENCE_S)
-        caught.value.changed.result(PATIENCE_S)
-        alone = mesh.execute("a")
-        with pytest.raises(IsolatedError) as caught:
-            mesh.execute("other")
-        worker.die(-signal.SIGABRT)
-        assert mesh.exit_reason.result(PATIENCE_S).suspected_keys == ("a",)
-        caught.value.changed.result(PATIENCE_S)
-        assert alone.exception(PATIENCE_S) is not None
-        assert session.quarantine._deaths == {"a": 1}
-    finally:
-        mesh.close()
+def test_a_session_sends_a_suspect_when_it_is_idle(run):
+    mesh = run(worker := FakeWorker("", but("execute")))
+    session = mesh.session
+    session.quarantine.isolation.suspect([command("a"), command("b")])
+    before = mesh.execute("other")
+    with pytest.raises(IsolatedError) as caught:
+        mesh.execute("a")
+    assert session.command_if_idle(execution("a")) is None
+    worker.say(1, executed={})
+    before.result(PATIENCE_S)
+    caught.value.changed.result(PATIENCE_S)
+    alone = mesh.execute("a")
+    with pytest.raises(IsolatedError) as caught:
+        mesh.execute("other")
+    worker.die(-signal.SIGABRT)
+    assert mesh.exit_reason.result(PATIENCE_S).suspected_keys == ("a",)
+    caught.value.changed.result(PATIENCE_S)
+    assert alone.exception(PATIENCE_S) is not None
+    assert session.quarantine._deaths == {"a": 1}

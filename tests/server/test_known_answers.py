@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-import stat
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from end_to_end.processes import wait_for
 from rows import rows
 from server.fake_calls import FakeServerCall
-from server.fake_workers import PATIENCE_S, READY, FakeWorker, RunningMesh, usual
+from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, RunningMesh, usual
+from server.threads import on_threads
 from structlog.testing import capture_logs
 
+from server import refusals
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.programs import known_answers as module
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
@@ -47,14 +47,20 @@ def host(
                 return [{"compiling": link_pb2.Compiling()}, {"known_answer_compiled": {}}]
             case "run_known_answer":
                 test = message.run_known_answer.name
-                left_out = set(untested) & set(NAMES[test])
-                ran = known_answer_pb2.KnownAnswerRun(
-                    failures=[wrong[test]] if test in wrong else [], untested=left_out
-                )
+                failures, left_out = [wrong[test]] if test in wrong else [], set(untested) & set(NAMES[test])
+                ran = known_answer_pb2.KnownAnswerRun(failures=failures, untested=left_out)
                 return [{"known_answer_run": ran}]
         return usual(message)
 
     return FakeWorker(name, answer)
+
+
+def host_that_answers(*answers: dict[str, object]) -> FakeWorker:
+    """Returns a worker that answers thus to every command to run a test."""
+    worker = host()
+    usually = worker.answer
+    worker.answer = lambda message: [*answers] if message.HasField("run_known_answer") else usually(message)
+    return worker
 
 
 def runs(worker: FakeWorker) -> list[str]:
@@ -62,19 +68,15 @@ def runs(worker: FakeWorker) -> list[str]:
 
 
 @pytest.fixture
-def start() -> Iterator[object]:
+def start(run) -> object:
     """Makes meshes of workers, and passes them to the runner of known-answer tests."""
-    meshes: list[RunningMesh] = []
 
     def start(runner: KnownAnswerRunner, *workers: FakeWorker) -> RunningMesh:
-        meshes.append(RunningMesh(*workers))
-        meshes[-1].session.ready.result(PATIENCE_S)
-        runner.begin(meshes[-1].session)
-        return meshes[-1]
+        mesh = run(*workers)
+        runner.begin(mesh.session)
+        return mesh
 
-    yield start
-    for running in meshes:
-        running.close()
+    return start
 
 
 @pytest.fixture
@@ -95,15 +97,13 @@ def require(runner: KnownAnswerRunner, program: CachedProgram) -> None:
 
 
 def refused(runner: KnownAnswerRunner, kernel: str, *tests: str) -> CallError:
-    with pytest.raises(CallError) as caught:
+    with refusals.refused(Reason.KERNEL_FAILED_KNOWN_ANSWERS) as caught:
         require(runner, program(kernel, *tests))
-    assert caught.value.reason is Reason.KERNEL_FAILED_KNOWN_ANSWERS
     return caught.value
 
 
 def test_a_call_waits_for_the_tests_of_its_kernel_and_for_no_others(runner, start):
-    worker = host()
-    start(runner, worker)
+    start(runner, worker := host())
     require(runner, program("diff", "halo"))
     assert runs(worker) == ["halo"]
     assert (runner.state().passed, runner.state().pending) == (1, 1)
@@ -112,11 +112,9 @@ def test_a_call_waits_for_the_tests_of_its_kernel_and_for_no_others(runner, star
 
 
 def test_what_passed_is_asked_for_once(runner, start):
-    worker = host()
-    start(runner, worker)
+    start(runner, worker := host())
     sin = program("sin", "trig")
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: require(runner, sin), range(8)))
+    on_threads(lambda _: require(runner, sin), range(8))
     assert sin.trusted
     assert runs(worker) == ["trig"]
 
@@ -134,22 +132,12 @@ def test_a_mesh_that_is_idle_runs_them_all(runner, start, monkeypatch):
 def test_between_tests_the_mesh_rests_unless_a_call_waits(runner, start, monkeypatch):
     monkeypatch.setattr(module, "_QUIET_S", 0.0)
     monkeypatch.setattr(module, "_REST", 1e9)
-    worker = host()
-    start(runner, worker)
+    start(runner, worker := host())
     wait_for(lambda: runner.state().pending == 1)
     first, second = NAMES
     assert runs(worker) == [first]
     require(runner, program("sin", second))
     assert runs(worker) == [first, second]
-
-
-def wait_for(condition) -> None:
-    tick = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if condition():
-            return
-        tick.wait(0.01)
-    raise AssertionError("it did not come true")
 
 
 def test_a_kernel_that_fails_is_refused_and_those_beside_it_are_not(runner, start):
@@ -175,8 +163,7 @@ def test_what_fails_on_one_host_is_refused_on_the_mesh(runner, start):
 def test_hosts_of_other_processors_have_separate_verdicts(runner, start):
     start(runner, host("a"), host("b"))
     require(runner, program("diff", "halo"))
-    worker = host("a")
-    start(runner, worker, host("b", processor=2))
+    start(runner, worker := host("a"), host("b", processor=2))
     require(runner, program("diff", "halo"))
     assert runs(worker) == ["halo"]
 
@@ -198,18 +185,10 @@ def test_the_next_mesh_and_the_next_server_run_nothing_again(runner, start, tmp_
     assert runs(worker) == runs(worker_of_next) == []
 
 
-def test_without_a_file_verdicts_last_as_long_as_the_server(start, monkeypatch):
-    monkeypatch.setattr(module, "_QUIET_S", 3600.0)
-    runner = KnownAnswerRunner(Verdicts(""))
-    try:
-        mesh = start(runner, host(trig=WRONG))
-        refused(runner, "arctan", "trig")
-        mesh.close()
-        start(runner, worker := host())
-        refused(runner, "arctan", "trig")
-    finally:
-        runner.close()
-    assert runs(worker) == []
+def test_without_a_folder_verdicts_last_as_long_as_the_server():
+    verdicts = Verdicts("")
+    verdicts.put(DIGEST, Verdict("halo", {}))
+    assert verdicts.get_shared(DIGEST) == Verdict("halo", {})
 
 
 @pytest.mark.parametrize("command", ["compile_known_answer", "run_known_answer"])
@@ -234,10 +213,7 @@ def test_a_test_that_ends_the_worker_has_failed(runner, start, command):
 
 
 def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
-    worker = host()
-    usually = worker.answer
-    worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
-    mesh = start(runner, worker)
+    mesh = start(runner, worker := host_that_answers())
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(require, runner, program("sin", "trig"))
         wait_for(lambda: any(message.HasField("run_known_answer") for message in worker.got))
@@ -248,10 +224,7 @@ def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
 
 
 def test_a_test_that_the_end_of_the_server_interrupts_is_not_reported(runner, start):
-    worker = host()
-    usually = worker.answer
-    worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
-    mesh = start(runner, worker)
+    mesh = start(runner, worker := host_that_answers())
     with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
         waiting = thread.submit(require, runner, program("sin", "trig"))
         wait_for(lambda: any(message.HasField("run_known_answer") for message in worker.got))
@@ -263,11 +236,7 @@ def test_a_test_that_the_end_of_the_server_interrupts_is_not_reported(runner, st
 
 
 def test_a_test_that_cannot_be_run_is_abandoned_after_some_attempts(runner, start):
-    worker = host()
-    usually = worker.answer
-    failure = {"failure": link_pb2.Failure(reason="INTERNAL", message="no")}
-    worker.answer = lambda message: [failure] if message.HasField("run_known_answer") else usually(message)
-    start(runner, worker)
+    start(runner, worker := host_that_answers(FAILED))
     with capture_logs() as logs:
         require(runner, program("sin", "trig"))
     assert len(runs(worker)) == 3
@@ -322,10 +291,7 @@ def test_a_fault_before_a_verdict_is_an_attempt(runner, start, monkeypatch):
 
 
 def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runner, start, monkeypatch):
-    worker = host()
-    usually = worker.answer
-    worker.answer = lambda message: [] if message.HasField("run_known_answer") else usually(message)
-    start(runner, worker)
+    start(runner, worker := host_that_answers())
     with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
         waiting = thread.submit(require, runner, program("sin", "trig"))
         wait_for(lambda: worker.got[-1].HasField("run_known_answer"))
@@ -344,14 +310,6 @@ def test_a_verdict_that_another_server_has_stored_since_is_taken(runner, start, 
     Verdicts(str(tmp_path)).put(digest, Verdict("halo", {"diff": "all is wrong"}))
     refused(runner, "diff", "halo")
     assert runs(worker) == []
-
-
-def test_only_this_user_may_read_the_file(tmp_path):
-    folder = tmp_path / "not there yet"
-    Verdicts(str(folder)).put(DIGEST, Verdict("halo", {}))
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
-    assert Verdicts(str(folder)).get(DIGEST) == Verdict("halo", {})
 
 
 @rows(

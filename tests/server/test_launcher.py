@@ -12,12 +12,7 @@ from importlib.metadata import EntryPoint
 from rows import rows
 
 from shardcall_server import launcher
-from shardcall_server.launcher import (
-    ensure_environment_early,
-    quiet_environment,
-    tuned_environment,
-    worker_environment,
-)
+from shardcall_server.launcher import ensure_environment_early, quiet_environment, tuned_environment, worker_environment
 
 
 def test_the_allocator_is_set_once():
@@ -123,10 +118,8 @@ def test_the_command_starts_again_before_its_imports_unless_a_setting_may_forbid
 
 
 def test_too_little_virtual_memory_is_reported_in_one_line():
-    code = (
-        "import resource; from shardcall.cli import main; "
-        "resource.setrlimit(resource.RLIMIT_AS, (500_000 << 10,) * 2); main()"
-    )
+    limit = "resource.setrlimit(resource.RLIMIT_AS, (500_000 << 10,) * 2)"
+    code = f"import resource; from shardcall.cli import main; {limit}; main()"
     command = [sys.executable, "-c", code, "serve"]
     ended = subprocess.run(command, capture_output=True, timeout=120, check=False, text=True)
     assert ended.returncode == 2

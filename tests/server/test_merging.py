@@ -17,9 +17,8 @@ HOSTS = ("a", "b")
 
 def prepared(fingerprint: bytes = b"1", key: str = "k", *, from_disk: bool = False) -> link_pb2.WorkerMessage:
     plan = kernel_pb2.Plan(kernel="diff", key_digest=key)
-    return link_pb2.WorkerMessage(
-        call_id=1, prepared=link_pb2.Prepared(plan=plan, fingerprint=fingerprint, from_disk=from_disk)
-    )
+    answer = link_pb2.Prepared(plan=plan, fingerprint=fingerprint, from_disk=from_disk)
+    return link_pb2.WorkerMessage(call_id=1, prepared=answer)
 
 
 def failure(reason: str = "INVALID_OPERAND", message: str = "no") -> link_pb2.WorkerMessage:
@@ -27,12 +26,8 @@ def failure(reason: str = "INVALID_OPERAND", message: str = "no") -> link_pb2.Wo
 
 
 def executed(*results: bytes, seconds: float = 0.0) -> link_pb2.WorkerMessage:
-    return link_pb2.WorkerMessage(
-        call_id=1,
-        executed=link_pb2.Executed(
-            inline_results=results, place_seconds=seconds, execute_seconds=seconds, gather_seconds=seconds
-        ),
-    )
+    times = dict.fromkeys(("place_seconds", "execute_seconds", "gather_seconds"), seconds)
+    return link_pb2.WorkerMessage(call_id=1, executed=link_pb2.Executed(inline_results=results, **times))
 
 
 def candidates(*strategies: str) -> link_pb2.WorkerMessage:
@@ -48,8 +43,10 @@ def test_what_one_worker_says_is_the_answer():
     assert merged(answer) is answer
 
 
-def test_the_same_program_on_all_is_one_answer():
+def test_the_same_program_and_the_same_strategies_on_all_are_one_answer():
     assert merged(prepared(), prepared()).prepared.fingerprint == b"1"
+    both = merged(candidates("ring", "psum"), candidates("ring", "psum"))
+    assert list(both.candidates.strategies) == ["ring", "psum"]
 
 
 @rows("reason", ["FILE_LIMIT", "FILES_UNAVAILABLE", "FILE_NOT_FOUND"])
@@ -59,29 +56,29 @@ def test_a_disk_of_one_host_ends_no_mesh(reason):
         merged(executed(), failure("FILE_DAMAGED", "damaged"))
 
 
-@rows("other", [prepared(b"2"), prepared(key="other")])
-def test_another_program_on_one_host_ends_the_mesh_before_it_is_launched(other):
-    with pytest.raises(DisagreementError, match="hosts a and b compiled different programs for kernel diff"):
-        merged(prepared(), other)
-
-
 def test_a_program_was_on_disk_only_if_all_had_it_there():
     assert merged(prepared(from_disk=True), prepared(from_disk=True)).prepared.from_disk
     assert not merged(prepared(from_disk=True), prepared()).prepared.from_disk
 
 
-@rows("answers", [(failure(), failure(message="neither")), (failure(), prepared())])
+@rows("answers", [(failure(), failure(message="neither")), (failure(), prepared()), (prepared(), failure())])
 def test_what_one_worker_refuses_to_compile_is_refused(answers):
     assert merged(*answers).failure.message == "no"
 
 
-def test_a_refusal_of_the_second_is_reported_too():
-    assert merged(prepared(), failure(message="the disk is full")).failure.message == "the disk is full"
-
-
-def test_a_run_that_one_host_alone_failed_at_ends_the_mesh():
-    with pytest.raises(DisagreementError, match="host b alone failed: no"):
-        merged(executed(), failure())
+@rows(
+    ("answers", "says"),
+    [
+        ((executed(), failure()), "host b alone failed: no"),
+        ((prepared(), executed()), "were prepared, executed"),
+        ((prepared(), prepared(b"2")), "hosts a and b compiled different programs for kernel diff"),
+        ((prepared(), prepared(key="other")), "hosts a and b compiled different programs for kernel diff"),
+        ((candidates("ring", "psum"), candidates("psum", "ring")), "different strategies"),
+    ],
+)
+def test_other_answers_of_one_host_end_the_mesh(answers, says):
+    with pytest.raises(DisagreementError, match=says):
+        merged(*answers)
 
 
 @rows("reason", ["INVALID_VALUE", "INDEX_OUT_OF_RANGE", "INVALID_MATRIX"])
@@ -96,20 +93,6 @@ def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused(
 def test_an_array_for_which_one_host_has_no_memory_is_refused():
     put = link_pb2.WorkerMessage(call_id=1, array_put=link_pb2.ArrayPut())
     assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no memory")).failure.message == "no memory"
-
-
-def test_answers_of_different_types_end_the_mesh():
-    with pytest.raises(DisagreementError, match="were prepared, executed"):
-        merged(prepared(), executed())
-
-
-def test_other_strategies_end_the_mesh():
-    assert list(merged(candidates("ring", "psum"), candidates("ring", "psum")).candidates.strategies) == [
-        "ring",
-        "psum",
-    ]
-    with pytest.raises(DisagreementError, match="different strategies"):
-        merged(candidates("ring", "psum"), candidates("psum", "ring"))
 
 
 def test_the_slowest_hosts_times_are_reported():

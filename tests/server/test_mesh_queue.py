@@ -13,7 +13,9 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rows import rows
 from server.fake_calls import FakeServerCall
+from server.threads import on_threads
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
@@ -81,30 +83,39 @@ def refusal(caller: Caller) -> CallError:
     return error
 
 
+def release(*callers: Caller) -> None:
+    """Waits for the grants of callers, one after the other, and gives them back."""
+    for caller in callers:
+        caller.grant.result(30).release()
+
+
+def line_of(*waiting: QueuedCall) -> FairQueue[QueuedCall]:
+    line: FairQueue[QueuedCall] = FairQueue()
+    for one in waiting:
+        line.add(one)
+    return line
+
+
 def served(line: FairQueue[QueuedCall]) -> list[QueuedCall]:
     return [line.pop() for _ in range(len(line))]
 
 
-def test_owners_alternate_however_many_calls_one_of_them_has():
-    line: FairQueue[QueuedCall] = FairQueue()
-    for owner in "aaaaaabbc":
-        line.add(QueuedCall(owner))
-    assert "".join(waiting.owner for waiting in served(line)) == "abcabaaaa"
-
-
-def test_an_owner_of_weight_2_is_served_twice_as_often():
-    line: FairQueue[QueuedCall] = FairQueue()
-    for owner in "aaaaaabbbcc":
-        line.add(QueuedCall(owner, weight=2 if owner == "a" else 1))
-    assert "".join(waiting.owner for waiting in served(line)) == "aabcaabcaab"
+@rows(
+    ("names", "weights", "order"),
+    [
+        ("a1 a1 a1 a1 a1 a1 b1 b1 c1", {}, "a1 b1 c1 a1 b1 a1 a1 a1 a1"),
+        ("a1 a1 a1 a1 a1 a1 b1 b1 b1 c1 c1", {"a": 2}, "a1 a1 b1 c1 a1 a1 b1 c1 a1 a1 b1"),
+        ("a1 a1 a1 a2 b3 b3", {}, "a1 b3 a2 b3 a1 a1"),
+    ],
+)
+def test_owners_alternate_by_their_weights_and_connections_within_their_grants(names, weights, order):
+    line = line_of(*(QueuedCall(*name, weight=weights.get(name[0], 1)) for name in names.split()))
+    assert [f"{one.owner}{one.connection}" for one in served(line)] == order.split()
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=4))
 def test_owners_with_enough_waiters_are_served_their_weights_in_a_round(weights):
-    line: FairQueue[QueuedCall] = FairQueue()
-    for owner, weight in enumerate(weights):
-        for _ in range(3 * weight):
-            line.add(QueuedCall(str(owner), weight=weight))
+    line = line_of(*(QueuedCall(str(i), weight=weight) for i, weight in enumerate(weights) for _ in range(3 * weight)))
     for _ in range(3):
         counts = Counter(line.pop().owner for _ in range(sum(weights)))
         assert counts == {str(owner): weight for owner, weight in enumerate(weights)}
@@ -112,9 +123,7 @@ def test_owners_with_enough_waiters_are_served_their_weights_in_a_round(weights)
 
 
 def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
-    line: FairQueue[QueuedCall] = FairQueue()
-    for owner in "abb":
-        line.add(QueuedCall(owner, weight=3 if owner == "a" else 1))
+    line = line_of(QueuedCall("a", weight=3), QueuedCall("b"), QueuedCall("b"))
     assert line.pop().owner == "a"  # its last
     for _ in range(4):
         line.add(QueuedCall("a", weight=3))
@@ -122,11 +131,7 @@ def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
 
 
 def test_a_weight_that_changes_counts_at_once():
-    line: FairQueue[QueuedCall] = FairQueue()
-    for weight in (3, 3, 1, 1):
-        line.add(QueuedCall("a", weight=weight))
-    for _ in range(2):
-        line.add(QueuedCall("b"))
+    line = line_of(*(QueuedCall("a", weight=weight) for weight in (3, 3, 1, 1)), QueuedCall("b"), QueuedCall("b"))
     assert "".join(waiting.owner for waiting in served(line)) == "aaabab"
 
 
@@ -144,21 +149,12 @@ def test_the_mesh_is_granted_by_the_weights_of_clients():
     assert order == "aabaab"
 
 
-def test_connections_of_one_owner_alternate_within_its_grants():
-    line: FairQueue[QueuedCall] = FairQueue()
-    for owner, connection in ("a1", "a1", "a1", "a2", "b3", "b3"):
-        line.add(QueuedCall(owner, connection))
-    assert [f"{one.owner}{one.connection}" for one in served(line)] == ["a1", "b3", "a2", "b3", "a1", "a1"]
-
-
-@pytest.mark.parametrize("weights", [(1, 1, 1), (2, 1, 3), (3, 2, 1), (4, 4, 1)])
+@rows("weights", [(1, 1, 1), (2, 1, 3), (3, 2, 1), (4, 4, 1)])
 def test_a_position_is_that_in_which_calls_are_served(weights):
-    line: FairQueue[QueuedCall] = FairQueue()
     weight_of = dict(zip("abc", weights, strict=True))
     names = ("a1", "a1", "b1", "a2", "b1", "c1", "b2", "a1", "c2", "c1")
     waiting = [QueuedCall(*name, weight=weight_of[name[0]]) for name in names]
-    for one in waiting:
-        line.add(one)
+    line = line_of(*waiting)
     line.take(waiting[0])
     positions = {id(one): line.position(one) for one in waiting}
     assert positions.pop(id(waiting[0])) == 0
@@ -169,25 +165,18 @@ def test_the_queue_lists_the_calls_that_wait():
     queue = make()
     first, second, third = Caller("a").ask(queue), Caller("b").ask(queue), Caller("a").ask(queue)
     assert [(call, position) for call, position, _ in queue.waiting()] == [(second, 1), (third, 2)]
-    first.grant.result(30).release()
-    second.grant.result(30).release()
-    third.grant.result(30).release()
+    release(first, second, third)
     assert not [position for _, position, _ in queue.waiting() if position]
 
 
 def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_they_came():
-    line: FairQueue[QueuedCall] = FairQueue()
     waiting = [QueuedCall(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
-    for one in waiting:
-        line.add(one)
-    assert served(line) == [waiting[1], waiting[3], waiting[2], waiting[0]]
+    assert served(line_of(*waiting)) == [waiting[1], waiting[3], waiting[2], waiting[0]]
 
 
 def test_a_caller_that_leaves_takes_no_grant():
-    line: FairQueue[QueuedCall] = FairQueue()
     first, second, other = QueuedCall("a", deadline=1.0), QueuedCall("a", deadline=2.0), QueuedCall("b")
-    for one in (first, second, other):
-        line.add(one)
+    line = line_of(first, second, other)
     assert line.remove(first)
     assert not line.remove(first)
     assert line.count("a") == 1
@@ -248,32 +237,19 @@ def test_a_call_that_finds_capacity_goes_through_on_the_thread_of_its_caller():
     assert queue.launched == 0
 
 
-def test_the_next_in_line_gets_a_grant_when_one_ends():
-    queue = make()
-    first = Caller().ask(queue)
-    later, sooner = Caller(deadline=2.0).ask(queue), Caller(deadline=1.0).ask(queue)
-    assert queue.queued == 2
-    first.grant.result(30).release()
-    sooner.grant.result(30).release()
-    later.grant.result(30).release()
-    assert (queue.launched, queue.queued) == (0, 0)
-
-
 def test_who_leaves_the_queue_is_taken_out_at_once_and_costs_nothing():
     queue = make()
     first, gone, last = Caller().ask(queue), Caller(deadline=1.0).ask(queue), Caller(deadline=2.0).ask(queue)
     gone.leave()
     assert refusal(gone).reason is Reason.CANCELLED
     assert queue.queued == 1
-    first.grant.result(30).release()
-    last.grant.result(30).release()
+    release(first, last)
     assert (queue.launched, queue.queued) == (0, 0)
 
 
 def test_the_queue_is_bounded_in_all_and_by_client():
     queue = make(queued=3, per_client=2)
-    Caller().ask(queue)
-    for _ in range(2):
+    for _ in range(3):
         Caller().ask(queue)
     refused = refusal(Caller().ask(queue))
     assert (refused.reason, refused.metadata["limit"]) == (Reason.QUOTA_EXCEEDED, "max_queued_calls_per_client")
@@ -291,12 +267,11 @@ def test_programs_wait_for_the_devices_memory_in_order():
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
     assert queue.queued == 2
     assert queue.budget.program_bytes == 60
-    first.grant.result(30).release()
+    release(first)
     for caller in (large, small):
         caller.grant.result(30)
     assert queue.budget.program_bytes == 60
-    for caller in (large, small):
-        caller.grant.result(30).release()
+    release(large, small)
     assert queue.budget.program_bytes == 0
 
 
@@ -346,17 +321,14 @@ def test_one_client_has_two_slow_calls_launched_and_others_pass_those_that_wait(
     assert all(caller.grant.done() for caller in quick)
     assert [caller.grant.done() for caller in other] == [True, True, False]
     assert (queue.launched, queue.queued) == (7.0, 4)
-    slow[0].grant.result().release()
+    release(slow[0])
     assert slow[2].grant.result(30)
     assert [caller.grant.done() for caller in (slow[3], slow[4], other[2])] == [False] * 3
     slow[3].leave()
     assert refusal(slow[3]).reason == Reason.CANCELLED
-    for caller in (slow[1], slow[2]):
-        caller.grant.result().release()
+    release(slow[1], slow[2])
     assert slow[4].grant.result(30)
-    for caller in (*other[:2], *quick, slow[4]):
-        caller.grant.result().release()
-    other[2].grant.result(30).release()
+    release(*other[:2], *quick, slow[4], other[2])
     assert (queue.launched, queue.queued) == (0.0, 0)
 
 
@@ -395,11 +367,7 @@ def test_callers_that_come_and_leave_at_any_moment_leave_no_grant_behind():
             else:
                 reasons.add(refusal(caller).reason)
 
-    threads = [threading.Thread(target=come, args=[owner]) for owner in "aabbcc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    on_threads(come, "aabbcc")
     assert reasons == {Reason.CANCELLED}
     assert (queue.launched, queue.queued, queue.budget.program_bytes) == (0, 0, 0)
 

@@ -1,18 +1,13 @@
 """A client whose programs ended three meshes in ten minutes gets only programs that have run, for ten minutes."""
 
 import pytest
+from server.fake_calls import Clock
+from server.refusals import refused
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command
 from shardcall_server.frontend.workers.probation import Probation
 from shardcall_server.frontend.workers.quarantine import Quarantine
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_three_exits_within_ten_minutes_begin_a_probation_that_ends():
@@ -22,9 +17,8 @@ def test_three_exits_within_ten_minutes_begin_a_probation_that_ends():
         probation.check("ann")
         probation.count("ann")
     clock.now = 800.5
-    with pytest.raises(CallError, match="3 times within 10 minutes; for another 300 s, only programs") as caught:
+    with refused(Reason.PROGRAM_REFUSED, "3 times within 10 minutes; for another 300 s, only programs") as caught:
         probation.check("ann")
-    assert caught.value.reason is Reason.PROGRAM_REFUSED
     assert caught.value.metadata["ends_in_seconds"] == "300"
     probation.check("bob")
     clock.now = 1101.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
+from server.refusals import refusal
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.services.profile_servicer import ProfileServicer
 from shardcall_server.settings import Settings
@@ -20,22 +20,19 @@ def test_a_profile_that_is_being_written_has_another_remedy_than_one_that_runs(t
     session = cast(Any, SimpleNamespace(command=lambda _: answer))
     servicer = ProfileServicer(cast(Any, None), cast(Any, None), Settings())
 
-    def refusal() -> str:
-        with pytest.raises(CallError) as refused:
-            servicer._begin(session, "ada", 300.0)
-        assert refused.value.reason is Reason.PROFILE_STATE
-        return refused.value.message
+    def message() -> str:
+        error = refusal(servicer._begin, session, "ada", 300.0)
+        assert error.reason is Reason.PROFILE_STATE
+        return error.message
 
     recording = servicer._begin(session, "ada", 300.0)
-    assert r"stop and fetch it with client.profile(directory).stop()" in refusal()
+    assert r"stop and fetch it with client.profile(directory).stop()" in message()
     assert servicer._claim() is recording
     recording.stop()
     recording.remove()  # its caller has left
-    assert "repeat the call in some seconds" in refusal()
-    assert ".stop()" not in refusal()
-    with pytest.raises(CallError, match="was stopped already, and its files are being written"):
-        servicer._claim()
+    assert "repeat the call in some seconds" in message()
+    assert ".stop()" not in message()
+    assert "was stopped already, and its files are being written" in refusal(servicer._claim).message
     answer.set_result(link_pb2.WorkerMessage())
     servicer._begin(session, "ada", 300.0).remove()
-    with pytest.raises(CallError, match="no profile is being recorded"):
-        servicer._claim()
+    assert "no profile is being recorded" in refusal(servicer._claim).message

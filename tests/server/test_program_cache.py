@@ -45,17 +45,21 @@ def call(strategy: str) -> AbstractCall:
     return AbstractCall(kernel_pb2.KernelCall(kernel="diff", strategy=strategy), OPERANDS)
 
 
+def done(**answer) -> Future[link_pb2.WorkerMessage]:
+    future: Future[link_pb2.WorkerMessage] = Future()
+    future.set_result(link_pb2.WorkerMessage(**answer))
+    return future
+
+
 def prepared(key: str, nbytes: int = 10) -> Future[link_pb2.WorkerMessage]:
     plan = kernel_pb2.Plan(kernel="diff", key_digest=key, key=[kernel_pb2.KeyPart(label="strategy", value=key)])
-    done: Future[link_pb2.WorkerMessage] = Future()
-    done.set_result(link_pb2.WorkerMessage(prepared=link_pb2.Prepared(plan=plan, program_bytes=nbytes)))
-    return done
+    return done(prepared=link_pb2.Prepared(plan=plan, program_bytes=nbytes))
 
 
 def failed(error: Exception) -> Future[link_pb2.WorkerMessage]:
-    done: Future[link_pb2.WorkerMessage] = Future()
-    done.set_exception(error)
-    return done
+    future: Future[link_pb2.WorkerMessage] = Future()
+    future.set_exception(error)
+    return future
 
 
 def cache(session: Session, programs: int = 10, nbytes: int = 1000) -> ProgramCache:
@@ -65,16 +69,12 @@ def cache(session: Session, programs: int = 10, nbytes: int = 1000) -> ProgramCa
 def test_an_answer_that_comes_before_sending_returns_is_kept():
     session = Session(lambda message: prepared("k"))
     programs = cache(session)
-    assert programs.get_or_compile(call("auto")).result(0).program.key == "k"
+    program = programs.get_or_compile(call("auto")).result(0).program
+    assert (program.key, program.is_slow) == ("k", True)  # before its first execution
     assert isinstance(programs.get_or_compile(call("auto")), CacheEntry)
     synonym = programs.get_or_compile(call("halo")).result(0)
     assert synonym.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
     assert len(session.sent) == 2
-
-
-def test_a_program_counts_as_slow_before_its_first_execution():
-    programs = cache(Session(lambda message: prepared("k")))
-    assert programs.get_or_compile(call("auto")).result(0).program.is_slow
 
 
 def test_a_refusal_is_not_kept():

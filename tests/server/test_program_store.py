@@ -6,10 +6,10 @@ import os
 import resource
 import signal
 import stat
-import threading
 from pathlib import Path
 
 import pytest
+from server.threads import on_threads
 from structlog.testing import capture_logs
 
 from shardcall_core.wire.private_files import PrivateFileError, open_private_folder
@@ -54,47 +54,42 @@ def test_only_this_user_may_read_the_files(store, folder):
     assert [stat.S_IMODE(entry.stat().st_mode) for entry in folder.iterdir()] == [0o600]
 
 
-def flip(entry: Path) -> None:
+def damage(entry: Path, how: str) -> None:
     content = bytearray(entry.read_bytes())
-    content[len(content) // 2] ^= 1
-    entry.write_bytes(content)
-
-
-def replace_by_folder(entry: Path) -> None:
-    entry.unlink()
-    (entry / "in it").mkdir(parents=True)
-
-
-def replace_by_link(entry: Path) -> None:
-    moved = entry.rename(entry.with_name("moved"))
-    entry.symlink_to(moved)
-
-
-def replace_by_pipe(entry: Path) -> None:
-    entry.unlink()
-    os.mkfifo(entry)
+    match how:
+        case "flip":
+            content[len(content) // 2] ^= 1
+            entry.write_bytes(content)
+        case "cut":
+            os.truncate(entry, len(content) - 1)
+        case "cut head":
+            os.truncate(entry, 10)
+        case "empty":
+            entry.write_bytes(b"")
+        case "longer":
+            entry.write_bytes(content + b"\0")
+        case "another's":
+            entry.write_bytes(b"another program's")
+        case "mode":
+            entry.chmod(0o666)
+        case "link":
+            entry.symlink_to(entry.rename(entry.with_name("moved")))
+        case "folder":
+            entry.unlink()
+            (entry / "in it").mkdir(parents=True)
+        case "pipe":
+            entry.unlink()
+            os.mkfifo(entry)
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        flip,
-        replace_by_folder,
-        replace_by_link,
-        replace_by_pipe,
-        lambda entry: os.truncate(entry, entry.stat().st_size - 1),
-        lambda entry: os.truncate(entry, 10),
-        lambda entry: entry.write_bytes(b""),
-        lambda entry: entry.write_bytes(entry.read_bytes() + b"\0"),
-        lambda entry: entry.write_bytes(b"another program's"),
-        lambda entry: entry.chmod(0o666),
-    ],
+    "how", ["flip", "cut", "cut head", "empty", "longer", "another's", "mode", "link", "folder", "pipe"]
 )
-def test_what_is_damaged_is_not_used_said_once_and_written_anew(store, folder, damage):
+def test_what_is_damaged_is_not_used_said_once_and_written_anew(store, folder, how):
     for key in ("key", "other"):
         store.put(key, VALUE)
     for entry in entries(folder):
-        damage(entry)
+        damage(entry, how)
     with capture_logs() as logs:
         assert store.get("key") is None
         assert store.get("other") is None
@@ -189,10 +184,8 @@ def test_a_folder_that_cannot_be_written_costs_one_warning():
         store = ProgramStore(Path("/proc/shardcall/programs"), LIMIT_BYTES)
         store.put("key", VALUE)
         assert store.get("key") is None
-    assert [log["event"] for log in logs] == [
-        "no compiled programs are kept on disk",
-        "a compiled program could not be kept on disk",
-    ]
+    events = ["no compiled programs are kept on disk", "a compiled program could not be kept on disk"]
+    assert [log["event"] for log in logs] == events
     assert store.counts == StoreCounts(misses=1, unwritten=1)
 
 
@@ -200,7 +193,7 @@ def test_servers_that_share_a_folder_see_complete_programs_only(folder):
     values = {str(key): os.urandom(20_000) for key in range(8)}
     seen: list[bool] = []
 
-    def use() -> None:
+    def use(_: int) -> None:
         store = ProgramStore(folder, 100_000)  # so that they evict each other's
         for _ in range(20):
             for key, value in values.items():
@@ -209,11 +202,7 @@ def test_servers_that_share_a_folder_see_complete_programs_only(folder):
                 store.put(key, value)
         seen.append(store.counts.damaged == store.counts.unwritten == 0)
 
-    threads = [threading.Thread(target=use) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(use, range(4))
     assert all(seen)
     assert len(seen) == 4 * (20 * 8 + 1)
 
@@ -223,22 +212,19 @@ def test_a_folder_that_others_may_read_is_refused(folder):
     folder.parent.chmod(0o700)
     for mode in (0o777, 0o770, 0o720, 0o750, 0o701):
         folder.chmod(mode)
-        with pytest.raises(
-            PrivateFileError, match=f"has mode {mode:04o} and must not let other users read or change it.*chmod 700"
-        ):
+        says = f"has mode {mode:04o} and must not let other users read or change it.*chmod 700"
+        with pytest.raises(PrivateFileError, match=says):
             ProgramStore(folder, LIMIT_BYTES)
 
 
 def test_a_link_or_a_file_instead_of_the_folder_is_refused(folder, tmp_path):
     folder.parent.mkdir(mode=0o700)
     (tmp_path / "elsewhere").mkdir(mode=0o700)
-    folder.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(PrivateFileError, match="is a symbolic link or a file, and must be a folder"):
-        open_private_folder(folder)
-    folder.unlink()
-    folder.write_text("")
-    with pytest.raises(PrivateFileError, match="is a symbolic link or a file, and must be a folder"):
-        open_private_folder(folder)
+    for make in (lambda: folder.symlink_to(tmp_path / "elsewhere"), lambda: folder.write_text("")):
+        make()
+        with pytest.raises(PrivateFileError, match="is a symbolic link or a file, and must be a folder"):
+            open_private_folder(folder)
+        folder.unlink()
 
 
 def test_a_folder_below_one_that_others_may_write_to_is_refused(folder):
@@ -254,15 +240,13 @@ def test_anothers_folder_is_refused(folder, monkeypatch):
     os.close(open_private_folder(folder))
     mine = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
-    with pytest.raises(
-        PrivateFileError, match=f"belongs to user {mine}, who can change it, and must belong to user {mine + 1}"
-    ):
+    says = f"belongs to user {mine}, who can change it, and must belong to user {mine + 1}"
+    with pytest.raises(PrivateFileError, match=says):
         open_private_folder(folder)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_a_folder_of_another_user_inside_a_private_one_is_refused(folder):
-    if os.geteuid() != 0:
-        pytest.skip("only root can give a folder away")
     os.close(open_private_folder(folder))
     os.chown(folder, 12345, 12345)
     with pytest.raises(PrivateFileError, match=r"belongs to user 12345, who can change it, and must belong to user 0;"):

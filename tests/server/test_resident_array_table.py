@@ -6,10 +6,12 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
-import pytest
 from rows import rows
+from server.refusals import refusal
+from server.threads import on_threads
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -40,16 +42,26 @@ PLACEMENT = kernel_pb2.ArrayPlacement(
 
 
 class Table:
-    """A table, its clock, and the deletions of which its mesh was notified."""
+    """A table, its clock, and the deletions of which its mesh was notified.
 
-    def __init__(self, **limits: float) -> None:
+    Attributes:
+        limits_of: the limits of its principals, which may change.
+    """
+
+    def __init__(self, limits_of: dict[str, PrincipalLimits] | None = None, **limits: Any) -> None:
         self.now = 0.0
         self.deleted: list[ResidentArray] = []
+        self.limits_of = limits_of or {}
         limits = {"max_bytes": lambda: MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, **limits}
-        self.array_table = ResidentArrayTable(**limits, on_delete=self.deleted.extend, clock=lambda: self.now)
+        self.array_table = ResidentArrayTable(
+            **limits,
+            on_delete=self.deleted.extend,
+            clock=lambda: self.now,
+            limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits()),
+        )
 
-    def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH) -> ResidentArray:
-        return commit(self.array_table.reserve(lease_id, nbytes), nbytes, epoch)
+    def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH, owner: str = "") -> ResidentArray:
+        return commit(self.array_table.reserve(lease_id, nbytes, owner), nbytes, epoch)
 
     def gauges(self) -> tuple[int, int, int]:
         return self.array_table.count, self.array_table.device_bytes, self.array_table.leases
@@ -57,12 +69,6 @@ class Table:
 
 def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPOCH) -> ResidentArray:
     return reservation.commit(epoch, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
-
-
-def refusal(do, *arguments, **named) -> CallError:
-    with pytest.raises(CallError) as caught:
-        do(*arguments, **named)
-    return caught.value
 
 
 def handles(arrays: Sequence[ResidentArray]) -> list[bytes]:
@@ -177,12 +183,6 @@ def test_the_number_of_arrays_is_bounded_by_lease_and_in_all():
     table.put(THEIRS, 0)
 
 
-def test_a_refused_first_array_begins_no_lease():
-    table = Table()
-    assert refusal(table.put, OURS, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
-    assert table.gauges() == (0, 0, 0)
-
-
 def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
     table = Table()
     with suppress(KeyError), table.array_table.reserve(OURS, 50):
@@ -191,89 +191,19 @@ def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
         raise KeyError
     assert table.gauges() == (0, 0, 0)
     with table.array_table.reserve(OURS, 50) as reservation:
-        kept = commit(reservation, 20)
+        commit(reservation, 20)
     assert table.gauges() == (1, 20, 1)
-    assert table.array_table.find(kept.handle) is kept
-    with pytest.raises(RuntimeError):
-        commit(reservation)
-    assert table.gauges() == (1, 20, 1)
-    assert refusal(table.array_table.reserve, OURS, 51).metadata["held_bytes"] == "20"
 
 
-@rows("name", ["find", "of_lease", "renew", "reserve", "commit"])
-def test_whatever_names_a_lease_renews_it(name):
+def test_a_list_of_a_lease_renews_it():
     table = Table()
     kept = table.put()
-    pending = table.array_table.reserve(OURS, 1)
     table.now = 9.0
-    {
-        "find": lambda: table.array_table.find(kept.handle),
-        "of_lease": lambda: table.array_table.of_lease(OURS),
-        "renew": lambda: table.array_table.renew(OURS),
-        "reserve": lambda: table.array_table.reserve(OURS, 1).cancel(),
-        "commit": lambda: commit(pending),
-    }[name]()
-    pending.cancel()
+    table.array_table.of_lease(OURS)
     table.now = 18.9
     assert table.array_table.expire() == []
     table.now = 19.0
-    assert kept in table.array_table.expire()
-
-
-def test_a_lease_expires_before_the_timer_comes():
-    table = Table()
-    gone = table.put(OURS, 60)
-    table.now = LEASE_S
-    assert refusal(table.array_table.find, gone.handle).reason is Reason.ARRAY_LOST
-    assert table.deleted == [gone]
-    table.put(OURS, 70)
-    assert table.deleted == [gone]
-
-
-def test_only_a_lease_that_holds_an_array_can_be_renewed():
-    table = Table()
-    assert not table.array_table.renew(OURS)
-    pending = table.array_table.reserve(OURS, 1)
-    table.now = 9.0
-    assert not table.array_table.renew(OURS)
-    table.now = 18.0
-    commit(pending)
-    assert table.array_table.renew(OURS)
-
-
-def test_a_lease_does_not_end_while_an_array_is_being_put():
-    table = Table()
-    kept, pending = table.put(OURS, 5), table.array_table.reserve(OURS, 10)
-    gone = table.put(THEIRS, 1)
-    table.now = 5 * LEASE_S
-    assert table.array_table.expire() == [gone]
-    assert table.array_table.of_lease(OURS) == [kept]
-    table.now = 10 * LEASE_S
-    came = commit(pending)
-    assert table.array_table.of_lease(OURS) == [kept, came]
-    table.now = 11 * LEASE_S
-    assert table.array_table.expire() == [kept, came]
-
-
-def test_an_epoch_that_ended_drops_its_arrays_and_no_others_and_notifies_no_mesh():
-    table = Table()
-    pending = table.array_table.reserve(OURS, 10)
-    lost, kept = table.put(OURS, 5, epoch=1), table.put(OURS, 6, epoch=2)
-    table.array_table.remove_epoch(1)
-    assert refusal(table.array_table.find, lost.handle).reason is Reason.ARRAY_LOST
-    assert table.array_table.of_lease(OURS) == [kept]
-    assert refusal(commit, pending, 10, 1).reason is Reason.ARRAY_LOST
-    assert table.gauges() == (1, 6, 1)
-    assert refusal(table.array_table.reserve, OURS, 65).metadata["held_bytes"] == "6"
-    assert table.deleted == []
-
-
-def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
-    table = Table()
-    pending = table.array_table.reserve(OURS, 10)
-    assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
-    assert [resident.array_id for resident in table.deleted] == [pending.array_id]
-    assert table.gauges() == (0, 0, 0)
+    assert table.array_table.expire() == [kept]
 
 
 def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
@@ -359,14 +289,10 @@ def test_threads_together_take_no_more_than_there_is():
                 held.pop()
                 table.delete([resident.handle])
 
-    threads = [threading.Thread(target=work, args=[lease_id]) for lease_id in (OURS, THEIRS) * 4]
     interval_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        on_threads(work, (OURS, THEIRS) * 4)
     finally:
         sys.setswitchinterval(interval_s)
     assert max(reserved) <= MAX_BYTES
@@ -376,15 +302,13 @@ def test_threads_together_take_no_more_than_there_is():
 
 
 def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have_theirs():
-    table = ResidentArrayTable(lambda: 1 << 30, 1 << 30, 60.0, lambda gone: None, max_client_bytes=100)
-    first, second = bytes(16), bytes(15) + b"1"
-    with table.reserve(first, 60, "somebody"):
-        with pytest.raises(CallError, match="through all of its connections, hold 60 bytes of the 100 bytes") as caught:
-            table.reserve(second, 60, "somebody")
-        assert caught.value.reason is Reason.RESIDENT_LIMIT
-        assert caught.value.metadata["limit"] == "max_resident_bytes_per_client"
-        table.reserve(second, 60, "another").cancel()
-    table.reserve(second, 60, "somebody").cancel()
+    table = Table(max_lease_bytes=0, max_client_bytes=100, max_bytes=lambda: 1 << 30).array_table
+    with table.reserve(OURS, 60, "somebody"):
+        error = refusal(table.reserve, THEIRS, 60, "somebody")
+        assert (error.reason, error.metadata["limit"]) == (Reason.RESIDENT_LIMIT, "max_resident_bytes_per_client")
+        assert "through all of its connections, hold 60 bytes of the 100 bytes" in error.message
+        table.reserve(THEIRS, 60, "another").cancel()
+    table.reserve(THEIRS, 60, "somebody").cancel()
 
 
 def test_one_client_may_have_three_quarters_of_what_others_leave():
@@ -426,53 +350,42 @@ def test_principals_may_choose_the_same_handles():
     assert table.array_table.find(handle, "other") is kept["other"]
 
 
-class LimitedTable:
-    """A table with limits of principals, which change, and its principals."""
-
-    def __init__(self, **limits: PrincipalLimits) -> None:
-        self.limits = limits
-        self.array_table = ResidentArrayTable(
-            lambda: 1 << 30, 0, 60.0, lambda gone: None, max_client_bytes=1000, limits_of=self._limits_of
-        )
-
-    def _limits_of(self, owner: str) -> PrincipalLimits:
-        return self.limits.get(owner, PrincipalLimits())
-
-    def put(self, owner: str, nbytes: int = 10, lease_id: bytes = OURS) -> ResidentArray:
-        return commit(self.array_table.reserve(lease_id, nbytes, owner))
+def limited(**limits_of: PrincipalLimits) -> Table:
+    """Returns a table with limits of principals alone, of 1000 bytes at most."""
+    return Table(limits_of, max_bytes=lambda: 1 << 30, max_lease_bytes=0, max_client_bytes=1000)
 
 
 def test_a_principal_has_a_limit_of_arrays_through_all_leases_and_names():
-    table = LimitedTable(ada=PrincipalLimits(max_arrays=2))
-    first = table.put("ada")
+    table = limited(ada=PrincipalLimits(max_arrays=2))
+    first = table.put(nbytes=10, owner="ada")
     table.array_table.name(first.handle, "u", "ada")
-    table.put("ada", lease_id=THEIRS)
-    error = refusal(table.put, "ada")
+    table.put(THEIRS, 10, owner="ada")
+    error = refusal(table.put, owner="ada")
     assert error.reason is Reason.RESIDENT_LIMIT
     assert error.metadata == {"limit": "max_arrays", "held_arrays": "2", "limit_arrays": "2"}
     assert "the arrays of ada, through all of its connections, are 2, and 2 are allowed by max_arrays" in error.message
     assert "max_arrays of ada in the server's token file; delete arrays" in error.message
     for _ in range(3):
-        table.put("bob")
+        table.put(nbytes=10, owner="bob")
     table.array_table.delete([first.handle], "ada")
-    table.put("ada")
+    table.put(nbytes=10, owner="ada")
     assert table.array_table.by_owner() == {"ada": (2, 20), "bob": (3, 30)}
 
 
 def test_a_principal_has_a_limit_of_bytes_beside_that_of_all():
-    table = LimitedTable(ada=PrincipalLimits(max_bytes=100), bob=PrincipalLimits(max_bytes=5000))
-    table.array_table.name(table.put("ada", 60).handle, "u", "ada")
-    error = refusal(table.put, "ada", 41)
+    table = limited(ada=PrincipalLimits(max_bytes=100), bob=PrincipalLimits(max_bytes=5000))
+    table.array_table.name(table.put(nbytes=60, owner="ada").handle, "u", "ada")
+    error = refusal(table.put, nbytes=41, owner="ada")
     assert error.metadata == {"limit": "max_bytes", "bytes": "41", "held_bytes": "60", "limit_bytes": "100"}
     assert "hold 60 bytes of the 100 bytes allowed by max_bytes of ada in the server's token file" in error.message
-    table.put("ada", 40)
-    table.put("bob", 1000)
-    assert refusal(table.put, "bob", 1).metadata["limit"] == "max_resident_bytes_per_client"
+    table.put(nbytes=40, owner="ada")
+    table.put(nbytes=1000, owner="bob")
+    assert refusal(table.put, nbytes=1, owner="bob").metadata["limit"] == "max_resident_bytes_per_client"
 
 
 def test_a_name_does_not_count_an_array_twice():
-    table = LimitedTable(ada=PrincipalLimits(max_bytes=60, max_arrays=1))
-    resident = table.put("ada", 60)
+    table = limited(ada=PrincipalLimits(max_bytes=60, max_arrays=1))
+    resident = table.put(nbytes=60, owner="ada")
     table.array_table.name(resident.handle, "u", "ada")
     table.array_table.name(resident.handle, "v", "ada")
     assert table.array_table.by_owner() == {"ada": (1, 60)}
@@ -481,10 +394,10 @@ def test_a_name_does_not_count_an_array_twice():
 
 
 def test_a_limit_that_is_lowered_keeps_the_arrays_and_refuses_others():
-    table = LimitedTable(ada=PrincipalLimits())
-    resident = table.put("ada", 60)
-    table.limits["ada"] = PrincipalLimits(max_bytes=0, max_arrays=10)
-    assert refusal(table.put, "ada", 1).metadata["limit"] == "max_bytes"
+    table = limited(ada=PrincipalLimits())
+    resident = table.put(nbytes=60, owner="ada")
+    table.limits_of["ada"] = PrincipalLimits(max_bytes=0, max_arrays=10)
+    assert refusal(table.put, nbytes=1, owner="ada").metadata["limit"] == "max_bytes"
     assert table.array_table.find(resident.handle, "ada") is resident
-    table.limits["ada"] = PrincipalLimits(max_bytes=61)
-    table.put("ada", 1)
+    table.limits_of["ada"] = PrincipalLimits(max_bytes=61)
+    table.put(nbytes=1, owner="ada")

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
+from server.refusals import refusal
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 
@@ -23,12 +24,6 @@ NAMES = st.sampled_from([b"o" * 16, b"t" * 64])
 def commit(reservation: Reservation, nbytes: int, epoch: int) -> ResidentArray:
     array = ArrayType((nbytes,), np.dtype("int8"))
     return reservation.commit(epoch, array, mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), nbytes)
-
-
-def refusal(do, *arguments) -> Reason:
-    with pytest.raises(CallError) as caught:
-        do(*arguments)
-    return caught.value.reason
 
 
 @dataclass(eq=False)
@@ -105,7 +100,7 @@ class TableStateMachine(RuleBasedStateMachine):
         self.renew(name)
         lease = self.leases.get(name) or ModelLease(self.now + LEASE_S, {}, {})
         if not self.fits(lease, nbytes):
-            assert refusal(self.table.reserve, name, nbytes) is Reason.RESIDENT_LIMIT
+            assert refusal(self.table.reserve, name, nbytes).reason is Reason.RESIDENT_LIMIT
             return multiple()
         reservation = self.table.reserve(name, nbytes)
         assert reservation.array_id not in self.ever
@@ -137,7 +132,7 @@ class TableStateMachine(RuleBasedStateMachine):
         lease.pending.pop(reservation)
         if late or not self.fits(lease, nbytes):
             expected = Reason.ARRAY_LOST if late else Reason.RESIDENT_LIMIT
-            assert refusal(commit, reservation, nbytes, epoch) is expected
+            assert refusal(commit, reservation, nbytes, epoch).reason is expected
             if not late:
                 self.deletions.append(self.notified[-1])
                 assert self.deletions[-1].array_id == reservation.array_id
@@ -158,7 +153,7 @@ class TableStateMachine(RuleBasedStateMachine):
             assert self.table.find(resident.handle) is resident
             self.renew(resident.lease_id)
         else:
-            assert refusal(self.table.find, resident.handle) is Reason.ARRAY_LOST
+            assert refusal(self.table.find, resident.handle).reason is Reason.ARRAY_LOST
 
     @rule(chosen=st.lists(handed_out, max_size=4))
     def delete(self, chosen):

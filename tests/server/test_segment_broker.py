@@ -20,8 +20,10 @@ from typing import cast
 
 import pytest
 from rows import rows
+from server.other_user import NEEDS_ROOT, answer_to_nobody
+from server.refusals import refusal
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import Reason
 from shardcall_core.wire.shared_memory import map_file
 from shardcall_server.frontend.memory.arena import SEALS
 from shardcall_server.frontend.memory.budget import MemoryBudget
@@ -68,10 +70,8 @@ class Host:
 
 
 @pytest.fixture
-def parent() -> Iterator[str]:
-    """A directory with a short path: a socket's address holds 107 bytes."""
-    with tempfile.TemporaryDirectory() as directory:
-        yield directory
+def parent(short_folder: Path) -> str:
+    return str(short_folder)
 
 
 @pytest.fixture
@@ -121,11 +121,16 @@ def yields_nothing(host: Host, *pieces: bytes) -> bool:
         return received(connection) == (b"", [])
 
 
+def broker_in(*folders: str) -> contextlib.closing[SegmentBroker]:
+    """A segment broker in the first of these folders that will do, or of the server's choosing."""
+    made = make_segment_broker([*folders]) if folders else make_segment_broker()
+    return contextlib.closing(cast(SegmentBroker, made))
+
+
 def test_a_ticket_gives_its_segment_sealed(host: Host):
     segment, ticket = host.open()
     with redeemed(host, ticket) as (_, descriptor):
         assert len(ticket) == 32
-        assert os.fstat(descriptor).st_ino == os.fstat(segment.fd).st_ino
         assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == SEALS
         for nbytes in (0, 4 * _MIB):
             with pytest.raises(PermissionError):
@@ -134,20 +139,16 @@ def test_a_ticket_gives_its_segment_sealed(host: Host):
         assert set(os.pread(segment.fd, segment.nbytes, 0)) == {7}
 
 
-def test_tickets_give_every_client_the_segment_of_its_ticket(host: Host):
-    first, first_ticket = host.open()
-    second, second_ticket = host.open()
-    with redeemed(host, second_ticket) as (_, theirs), redeemed(host, first_ticket) as (_, ours):
-        assert os.fstat(ours).st_ino == os.fstat(first.fd).st_ino
-        assert os.fstat(theirs).st_ino == os.fstat(second.fd).st_ino
-
-
-def test_a_ticket_is_good_once(host: Host):
-    segment, ticket = host.open()
-    with redeemed(host, ticket):
-        assert yields_nothing(host, ticket)
-        assert host.segments.acquire(segment.segment_id, 0, 64) is segment  # the existing lease continues
-        segment.release()
+def test_a_ticket_gives_its_own_segment_once(host: Host):
+    opened = [host.open() for _ in range(2)]
+    with contextlib.ExitStack() as leases:
+        for segment, ticket in opened[::-1]:
+            _, descriptor = leases.enter_context(redeemed(host, ticket))
+            assert os.fstat(descriptor).st_ino == os.fstat(segment.fd).st_ino
+        for segment, ticket in opened:
+            assert yields_nothing(host, ticket)
+            assert host.segments.acquire(segment.segment_id, 0, 64) is segment  # the existing lease continues
+            segment.release()
 
 
 def test_a_wrong_ticket_yields_nothing_and_spoils_no_other(host: Host):
@@ -182,17 +183,13 @@ def test_who_does_not_bring_a_ticket_in_time_is_dropped(start: Callable[..., Hos
     assert yields_nothing(host, bytes(brought))
 
 
-def test_a_late_ticket_yields_nothing_and_its_segment_is_gone(start: Callable[..., Host]):
-    host = start(ticket_s=0.05)
+def test_a_late_ticket_and_that_of_another_server_yield_nothing(start: Callable[..., Host]):
+    host, other = start(ticket_s=0.05), start()
     segment, ticket = host.open()
     host.wait_gone(segment)
     assert host.is_empty()
     assert yields_nothing(host, ticket)
-
-
-def test_a_ticket_of_another_server_yields_nothing(host: Host, start: Callable[..., Host]):
-    _, ticket = host.open()
-    assert yields_nothing(start(), ticket)
+    assert yields_nothing(host, other.open()[1])
 
 
 @pytest.mark.parametrize("how", ["close", "shutdown", "send"])
@@ -244,33 +241,16 @@ def test_an_execution_keeps_a_segment_whose_client_is_gone(host: Host):
     assert host.is_empty()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+@NEEDS_ROOT
 @pytest.mark.parametrize(("unchecked", "outcome"), [(False, "PermissionError"), (True, "b''")])
 def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str, unchecked: bool, outcome: str):
     segment, ticket = host.open()
-    directory = Path(host.segment_broker.socket_path).parent
+    path = host.segment_broker.socket_path
     os.chmod(parent, 0o755)
     if unchecked:  # so that only the check of the connection's user protects it
-        directory.chmod(0o755)
-        os.chmod(host.segment_broker.socket_path, 0o666)
-    thief = (
-        "import os, socket, sys\n"
-        "os.setgroups([])\n"
-        "os.setresgid(65534, 65534, 65534)\n"
-        "os.setresuid(65534, 65534, 65534)\n"
-        "connection = socket.socket(socket.AF_UNIX)\n"
-        "try:\n"
-        "    connection.connect(sys.argv[1])\n"
-        "    connection.send(bytes.fromhex(sys.argv[2]))\n"
-        "    print(socket.recv_fds(connection, 16, 4)[0])\n"
-        "except (BrokenPipeError, ConnectionResetError):\n"
-        "    print(b'')\n"
-        "except PermissionError:\n"
-        "    print('PermissionError')\n"
-    )
-    command = [sys.executable, "-c", thief, host.segment_broker.socket_path, ticket.hex()]
-    stolen = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert stolen.stdout.strip() == outcome
+        Path(path).parent.chmod(0o755)
+        os.chmod(path, 0o666)
+    assert answer_to_nobody("SOCK_STREAM", path, ticket) == outcome
     with redeemed(host, ticket) as (_, descriptor):
         assert os.fstat(descriptor).st_ino == os.fstat(segment.fd).st_ino
 
@@ -304,10 +284,7 @@ def test_the_exit_of_the_broker_ends_every_lease(host: Host):
         assert received(connection) == received(silent) == (b"", [])
     assert {host.gone.get(timeout=_PATIENCE_S) for _ in range(2)} == {held.memory_id, offered.memory_id}
     assert host.is_empty()
-    late = host.segments.open("one", _MIB, lambda: None)
-    with pytest.raises(CallError) as refused:
-        host.segment_broker.offer(late)
-    assert refused.value.reason is Reason.SERVER_DRAINING
+    assert refusal(host.open).reason is Reason.SERVER_DRAINING
     assert host.segments.leases == 1  # still the caller's
 
 
@@ -326,9 +303,7 @@ def test_nothing_leaves_descriptors_behind(parent: str):
 def test_the_next_directory_is_taken_where_the_first_will_not_do(parent: str):
     too_long = Path(parent, "a" * 100)
     too_long.mkdir()
-    with contextlib.closing(
-        cast(SegmentBroker, make_segment_broker([f"{parent}/none", str(too_long), parent]))
-    ) as segment_broker:
+    with broker_in(f"{parent}/none", str(too_long), parent) as segment_broker:
         assert Path(segment_broker.socket_path).parent.parent == Path(parent)
         assert os.listdir(too_long) == []
 
@@ -341,14 +316,14 @@ def test_there_is_no_broker_without_a_suitable_directory(parent: str):
 
 def test_the_users_runtime_directory_comes_first(parent: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", parent)
-    with contextlib.closing(cast(SegmentBroker, make_segment_broker())) as segment_broker:
+    with broker_in() as segment_broker:
         assert segment_broker.socket_path.startswith(f"{parent}/shardcall-")
 
 
 @rows("runtime", ["", "relative", "/nowhere", "/proc/1/root/none"])
 def test_an_unusable_runtime_directory_is_skipped(monkeypatch: pytest.MonkeyPatch, runtime: str):
     monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-    with contextlib.closing(cast(SegmentBroker, make_segment_broker())) as segment_broker:
+    with broker_in() as segment_broker:
         assert Path(segment_broker.socket_path).parent.parent == Path(tempfile.gettempdir())
 
 

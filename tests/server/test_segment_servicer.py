@@ -6,33 +6,24 @@ import itertools
 import os
 import queue
 import socket
-import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
 
 import grpc
 import pytest
+from server.grpc_server import PATIENCE_S, channel_to
 
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
-from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_segment_broker
 from shardcall_server.frontend.memory.segments import SegmentTable
-from shardcall_server.frontend.observability.call_recorder import CallRecorder
-from shardcall_server.frontend.observability.metrics import Metrics
-from shardcall_server.frontend.rpc.admission import Admission
-from shardcall_server.frontend.rpc.call_threads import CallThreads
-from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.drain import Drain
-from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 
 _MIB = 1 << 20
-_PATIENCE_S = 20.0  # an answer comes at once; a test that waits so long has failed
 
 
 @dataclass
@@ -61,7 +52,7 @@ class Server:
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[bool], Server]]:
+def start(short_folder: Path) -> Iterator[Callable[[bool], Server]]:
     with ExitStack() as stack:
 
         def started(share: bool) -> Server:
@@ -69,32 +60,12 @@ def start() -> Iterator[Callable[[bool], Server]]:
             budget = MemoryBudget(64 * _MIB, 64 * _MIB)
             segments = SegmentTable(budget, 32 * _MIB, itertools.count(1).__next__, gone.put)
             stack.callback(segments.close)
-            segment_broker = None
-            if share:
-                segment_broker = make_segment_broker([stack.enter_context(tempfile.TemporaryDirectory())])
-                stack.enter_context(closing(cast(SegmentBroker, segment_broker)))
-            server = grpc.server(
-                stack.enter_context(ThreadPoolExecutor(2)),
-                interceptors=[
-                    CallInterceptor(
-                        TimeLimits(_PATIENCE_S, _PATIENCE_S),
-                        Gate(None),
-                        Admission(4, 4, 4),
-                        CallThreads(4),
-                        CallRecorder(Metrics()),
-                        FloodGuard(),
-                        CountedThreads(2, 1, "stream"),
-                    )
-                ],
-            )
+            segment_broker = make_segment_broker([str(short_folder)]) if share else None
+            if segment_broker:
+                stack.enter_context(closing(segment_broker))
             servicer = SegmentServicer(segments, segment_broker, Drain())
-            segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(
-                cast(segment_service_pb2_grpc.SegmentServiceServicer, servicer), server
-            )
-            port = server.add_insecure_port("127.0.0.1:0")
-            server.start()
-            stack.callback(lambda: server.stop(None).wait())
-            channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+            add_servicer = segment_service_pb2_grpc.add_SegmentServiceServicer_to_server
+            channel = stack.enter_context(channel_to(Gate(None), add_servicer, servicer))
             return Server(segment_service_pb2_grpc.SegmentServiceStub(channel), segments, segment_broker, gone)
 
         yield started
@@ -106,7 +77,7 @@ def test_open_segment_returns_all_that_is_needed_to_get_it(start: Callable[[bool
     assert (opened.size_bytes, opened.ticket_seconds) == (2 * _MIB, 5)
     assert opened.timing.total_seconds > 0
     with socket.socket(socket.AF_UNIX) as lease:
-        lease.settimeout(_PATIENCE_S)
+        lease.settimeout(PATIENCE_S)
         lease.connect(opened.socket_path)
         lease.sendall(opened.ticket)
         data, (descriptor,), _, _ = socket.recv_fds(lease, 16, 1, socket.MSG_CMSG_CLOEXEC)
@@ -116,7 +87,7 @@ def test_open_segment_returns_all_that_is_needed_to_get_it(start: Callable[[bool
         assert used.owner.startswith("ipv4:127.0.0.1:")
         used.release()
         os.close(descriptor)
-    assert server.gone.get(timeout=_PATIENCE_S) == used.memory_id
+    assert server.gone.get(timeout=PATIENCE_S) == used.memory_id
     assert server.segments.count == 0
 
 

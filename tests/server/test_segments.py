@@ -7,13 +7,12 @@ import fcntl
 import itertools
 import os
 import re
-import secrets
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rows import rows
+from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire.shared_memory import HUGE_PAGE_BYTES, map_file
@@ -62,12 +61,6 @@ def segment_files() -> int:
     return count
 
 
-def refusal(refused: Callable[[], object]) -> CallError:
-    with pytest.raises(CallError) as caught:
-        refused()
-    return caught.value
-
-
 def test_a_segment_has_complete_huge_pages_with_memory_behind_all_of_them(registry: Registry):
     segment = registry.open(nbytes=3 * _MIB + 1)
     status = os.fstat(segment.fd)
@@ -105,7 +98,7 @@ def test_a_segment_cannot_be_shrunk_or_grown(registry: Registry, nbytes: int):
     assert os.fstat(segment.fd).st_size == 2 * _MIB
 
 
-@pytest.mark.parametrize("seal", [fcntl.F_SEAL_WRITE, fcntl.F_SEAL_SHRINK])
+@rows("seal", [fcntl.F_SEAL_WRITE, fcntl.F_SEAL_SHRINK])
 def test_a_segment_takes_no_more_seals(registry: Registry, seal: int):
     with pytest.raises(PermissionError):
         fcntl.fcntl(registry.open().fd, fcntl.F_ADD_SEALS, seal)
@@ -164,22 +157,16 @@ def test_calls_do_not_find_a_segment_whose_lease_has_ended(registry: Registry):
     segment = registry.open()
     used = registry.segments.acquire(segment.segment_id, 0, 64)
     segment.release_lease()
-    error = refusal(lambda: registry.segments.acquire(segment.segment_id, 0, 64, "operand 1"))
+    error = refusal(registry.segments.acquire, segment.segment_id, 0, 64, "operand 1")
     assert (error.reason, error.field) == (Reason.SEGMENT_NOT_FOUND, "operand 1")
     assert "as a stream" in error.message
     assert segment.segment_id.hex() not in error.message
     used.release()
 
 
-def test_an_unknown_segment_is_not_found(registry: Registry):
-    registry.open()
-    error = refusal(lambda: registry.segments.acquire(secrets.token_bytes(16), 0, 64))
-    assert error.reason is Reason.SEGMENT_NOT_FOUND
-
-
 @rows("segment_id", [b"", b"a" * 15, b"a" * 17])
 def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: bytes):
-    error = refusal(lambda: registry.segments.acquire(segment_id, 0, 64, "result_space"))
+    error = refusal(registry.segments.acquire, segment_id, 0, 64, "result_space")
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_space")
 
 
@@ -189,7 +176,7 @@ def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: by
 )
 def test_an_array_must_begin_at_64_bytes_and_end_inside(registry: Registry, offset: int, nbytes: int):
     segment = registry.open()
-    error = refusal(lambda: registry.segments.acquire(segment.segment_id, offset, nbytes, "operand 0"))
+    error = refusal(registry.segments.acquire, segment.segment_id, offset, nbytes, "operand 0")
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 0")
     segment.release_lease()
     assert registry.is_empty()  # what was refused holds nothing
@@ -205,7 +192,7 @@ def test_owners_have_separate_limits():
     registry = Registry(max_bytes=5 * _MIB)
     assert registry.segments.max_bytes == 4 * _MIB
     first = registry.open("one", 4 * _MIB)
-    assert refusal(lambda: registry.open("one", 1)).reason is Reason.QUOTA_EXCEEDED
+    assert refusal(registry.open, "one", 1).reason is Reason.QUOTA_EXCEEDED
     registry.open("two", 4 * _MIB)
     first.release_lease()
     registry.open("one", 1)
@@ -214,7 +201,7 @@ def test_owners_have_separate_limits():
 def test_a_segment_beyond_its_owners_limit_is_refused_for_good():
     registry = Registry(max_bytes=4 * _MIB)
     for nbytes in (4 * _MIB + 1, 2**64 - 1):
-        error = refusal(lambda nbytes=nbytes: registry.open("one", nbytes))
+        error = refusal(registry.open, "one", nbytes)
         assert (error.reason, error.field) == (Reason.CALL_TOO_LARGE, "size_bytes")
     assert registry.is_empty()
 
@@ -223,7 +210,7 @@ def test_a_segment_beyond_the_budget_takes_nothing():
     registry = Registry(limit_bytes=4 * _MIB)
     registry.open("one", 4 * _MIB).release_lease()
     kept = registry.open("one")
-    assert refusal(lambda: registry.open("two", 4 * _MIB)).reason is Reason.SERVER_BUSY
+    assert refusal(registry.open, "two", 4 * _MIB).reason is Reason.SERVER_BUSY
     assert registry.segments.nbytes == registry.budget.used_bytes == kept.nbytes
 
 
@@ -232,7 +219,7 @@ def test_the_number_of_segments_is_bounded_by_owner_and_in_all():
     opened = [registry.open() for _ in range(MAX_OWNER_SEGMENTS)]
     assert refusal(registry.open).reason is Reason.QUOTA_EXCEEDED
     opened += [registry.open(f"of {n}") for n in range(MAX_SEGMENTS - MAX_OWNER_SEGMENTS)]
-    assert refusal(lambda: registry.open("another")).reason is Reason.SERVER_BUSY
+    assert refusal(registry.open, "another").reason is Reason.SERVER_BUSY
     opened.pop().release_lease()
     opened.append(registry.open("another"))
     registry.segments.close()
@@ -247,7 +234,7 @@ def test_a_call_that_ends_while_its_segment_is_allocated_leaves_nothing(registry
         files.append(segment_files())
         raise CallError(Reason.CANCELLED, "the caller cancelled the call")
 
-    assert refusal(lambda: registry.segments.open("one", 2 * _MIB, end)).reason is Reason.CANCELLED
+    assert refusal(registry.segments.open, "one", 2 * _MIB, end).reason is Reason.CANCELLED
     assert files == [before + 1]
     assert segment_files() == before
     assert registry.is_empty()
@@ -257,20 +244,12 @@ def test_a_hole_in_one_segment_is_seen_in_no_other(registry: Registry):
     harmed, other = registry.open("one"), registry.open("two")
     harmed_memory, other_memory = (map_file(segment.fd, segment.nbytes, populate=True) for segment in (harmed, other))
     harmed_memory[:] = other_memory[:] = 0x5A
-    mode, offset, nbytes = (
-        ctypes.c_int(_FALLOC_KEEP_SIZE | _FALLOC_PUNCH_HOLE),
-        ctypes.c_long(4096),
-        ctypes.c_long(8192),
-    )
-    assert _LIBC.fallocate(harmed.fd, mode, offset, nbytes) == 0
+    mode = ctypes.c_int(_FALLOC_KEEP_SIZE | _FALLOC_PUNCH_HOLE)
+    assert _LIBC.fallocate(harmed.fd, mode, ctypes.c_long(4096), ctypes.c_long(8192)) == 0
     expected = np.full(harmed.nbytes, 0x5A, np.uint8)
     assert np.array_equal(other_memory, expected)
     expected[4096:12288] = 0
     assert np.array_equal(harmed_memory, expected)
-    assert registry.budget.used_bytes == 4 * _MIB
-    harmed.release_lease()
-    other.release_lease()
-    assert registry.is_empty()
 
 
 def test_a_closed_registry_ends_all_leases_and_makes_no_more(registry: Registry):
@@ -285,6 +264,6 @@ def test_a_closed_registry_ends_all_leases_and_makes_no_more(registry: Registry)
 
 
 def test_a_segment_that_is_allocated_while_the_registry_closes_is_released(registry: Registry):
-    make = lambda: registry.segments.open("one", 2 * _MIB, registry.segments.close)  # noqa: E731
-    assert refusal(make).reason is Reason.SERVER_DRAINING
+    error = refusal(registry.segments.open, "one", 2 * _MIB, registry.segments.close)
+    assert error.reason is Reason.SERVER_DRAINING
     assert registry.is_empty()

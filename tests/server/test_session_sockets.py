@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from rows import rows
+from server.other_user import BECOME_NOBODY, NEEDS_ROOT, answer_to_nobody
 
 from shardcall_core.access.addresses import parse_address
 from shardcall_core.access.session import UNKNOWN, open_session
@@ -27,11 +28,9 @@ _PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A directory with a short path: a socket's address holds 107 bytes."""
-    with tempfile.TemporaryDirectory() as directory:
-        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
-        yield directory
+def parent(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_folder))
+    return str(short_folder)
 
 
 @pytest.fixture
@@ -114,36 +113,19 @@ def test_what_is_no_token_is_unknown(sockets, parent, packet):
         assert visitor.recv(64) == UNKNOWN
 
 
-_VISITOR = """
-import os, socket, sys
-os.setgroups([])
-os.setresgid(65534, 65534, 65534)
-os.setresuid(65534, 65534, 65534)
-visitor = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-try:
-    visitor.connect(sys.argv[1])
-    visitor.send(sys.argv[2].encode())
-    print(visitor.recv(64))
-except (BrokenPipeError, ConnectionResetError):
-    print(b"")
-except PermissionError:
-    print("PermissionError")
-"""
-_IMPOSTOR = """
+_IMPOSTOR = f"""
 import os, socket, sys
 listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 listener.bind(sys.argv[1])
 os.chmod(sys.argv[1], 0o666)
-os.setgroups([])
-os.setresgid(65534, 65534, 65534)
-os.setresuid(65534, 65534, 65534)
+{BECOME_NOBODY}
 listener.listen()
 print("listening", flush=True)
 print(listener.accept()[0].recv(512), flush=True)
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+@NEEDS_ROOT
 @pytest.mark.parametrize(("is_open", "outcome"), [(False, "PermissionError"), (True, "b''")])
 def test_another_user_who_knows_the_token_gets_no_session(sockets, parent, user_token, is_open, outcome):
     os.chmod(parent, 0o755)
@@ -151,11 +133,10 @@ def test_another_user_who_knows_the_token_gets_no_session(sockets, parent, user_
     if is_open:  # so that only the check of the connection's user protects it
         os.chmod(Path(path).parent, 0o755)
         os.chmod(path, 0o666)
-    command = [sys.executable, "-c", _VISITOR, path, user_token]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == outcome
+    assert answer_to_nobody("SOCK_SEQPACKET", path, user_token.encode()) == outcome
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
+@NEEDS_ROOT
 def test_a_socket_at_which_another_user_listens_is_shown_nothing(parent, user_token):
     folder = tempfile.mkdtemp(prefix="shardcall-", dir=parent)
     command = [sys.executable, "-c", _IMPOSTOR, f"{folder}/{NAMES[0]}"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-import pytest
+from server.refusals import refusal
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.services.stream_memory import StreamMemory
 
@@ -36,9 +36,7 @@ def test_a_client_that_holds_too_much_is_refused_and_others_are_not():
     first, second, other = StreamMemory(budget, "ann"), StreamMemory(budget, "ann"), StreamMemory(budget, "bob")
     first.reserve(MIB + UNCOUNTED)
     second.reserve(UNCOUNTED)
-    with pytest.raises(CallError) as refused:
-        second.reserve(1)
-    assert refused.value.reason == Reason.QUOTA_EXCEEDED
+    assert refusal(second.reserve, 1).reason is Reason.QUOTA_EXCEEDED
     other.reserve(MIB)
     first.release(MIB)
     second.reserve(MIB // 2)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rows import rows
 from server.fake_calls import FakeServerCall
+from server.refusals import refusal, refused
 from server.test_resident_array_table import EPOCH, MESH, OURS, PLACEMENT, TYPE, Table
 
 from shardcall_core.call_error import CallError, Reason
@@ -46,10 +47,13 @@ def resolving(claim: ArrayClaim) -> Future[list[ResidentArray | None]]:
     return outcome
 
 
-def error_of(claim: ArrayClaim) -> CallError:
-    error = resolving(claim).exception(0)
+def check_late(arrays: StreamedArrays, handle: bytes, expected: CallError | Reason, owner: str = "") -> None:
+    """Checks the error of a call that needs an array."""
+    late = arrays.claim(owner, [handle], [])
+    error = resolving(late).exception(0)
     assert isinstance(error, CallError)
-    return error
+    assert expected in {error, error.reason}
+    late.failed(error)
 
 
 def launch(table: Table, claim: ArrayClaim) -> list[ResidentArray]:
@@ -86,22 +90,16 @@ def test_a_promised_result_is_an_operand_once_its_call_is_launched(arrays, table
 
 
 def test_a_missing_array_is_the_error_of_the_call_that_needs_it(arrays):
-    claim = arrays.claim("", [A], [])
-    error = error_of(claim)
-    assert error.reason is Reason.ARRAY_LOST
-    claim.failed(error)
+    check_late(arrays, A, Reason.ARRAY_LOST)
 
 
 def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those_behind(arrays, table):
     resident = table.put()
     users = [arrays.claim("", [resident.handle], []) for _ in range(2)]
     arrays.delete("", [resident.handle], 3)
-    late = arrays.claim("", [resident.handle], [])
     assert arrays.next_deletion(2) is None
     deletion = arrays.next_deletion(4)
-    error = error_of(late)
-    assert error.reason is Reason.ARRAY_LOST
-    late.failed(error)
+    check_late(arrays, resident.handle, Reason.ARRAY_LOST)
     users[0].launched([])
     assert table.gauges()[0] == 1
     assert not deletion.done()
@@ -133,10 +131,8 @@ def test_an_array_that_nothing_uses_is_deleted_at_once(arrays, table):
 
 def test_arrays_of_others_are_neither_operands_nor_deleted(arrays, table):
     resident = table.put()
-    claim = arrays.claim("other", [resident.handle], [])
-    assert error_of(claim).reason is Reason.ARRAY_LOST
+    check_late(arrays, resident.handle, Reason.ARRAY_LOST, "other")
     arrays.delete("other", [resident.handle], 3)
-    claim.failed(BROKEN)
     assert table.deleted == []
 
 
@@ -148,18 +144,14 @@ def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays)
     assert waiting.exception(0) is BROKEN
     early.failed(BROKEN)
     for handle in (A, B):
-        late = arrays.claim("", [handle], [])
-        assert error_of(late) is BROKEN
-        late.failed(BROKEN)
+        check_late(arrays, handle, BROKEN)
 
 
 def test_a_failure_after_the_launch_reaches_later_calls(arrays, table):
     first = arrays.claim("", [], [A])
     launch(table, first)
     first.failed(BROKEN)
-    late = arrays.claim("", [A], [])
-    assert error_of(late) is BROKEN
-    late.failed(BROKEN)
+    check_late(arrays, A, BROKEN)
 
 
 def test_the_end_of_a_mesh_is_a_lost_array_for_the_calls_that_need_it(arrays):
@@ -168,41 +160,31 @@ def test_the_end_of_a_mesh_is_a_lost_array_for_the_calls_that_need_it(arrays):
     waiting = resolving(early)
     first.failed(CallError(Reason.MESH_RESTARTED, "the mesh ended"))
     assert waiting.exception(0).reason is Reason.ARRAY_LOST
-    late = arrays.claim("", [A], [])
-    assert error_of(late).reason is Reason.ARRAY_LOST
-    for claim in (early, late):
-        claim.failed(BROKEN)
+    check_late(arrays, A, Reason.ARRAY_LOST)
+    early.failed(BROKEN)
 
 
 @pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])
 def test_a_result_handle_is_used_once(arrays, table, results):
     first = arrays.claim("", [], [B])
-    with pytest.raises(CallError, match="two results have the same handle") as caught:
+    with refused(Reason.MALFORMED_REQUEST, "two results have the same handle"):
         arrays.claim("", [], results)
-    assert caught.value.reason is Reason.MALFORMED_REQUEST
     launch(table, first)
 
 
 @rows(("operands", "results"), [([b"short"], []), ([], [b"short"])])
 def test_handles_of_another_length_are_refused(arrays, operands, results):
-    with pytest.raises(CallError) as caught:
-        arrays.claim("", operands, results)
-    assert caught.value.reason is Reason.MALFORMED_REQUEST
+    assert refusal(arrays.claim, "", operands, results).reason is Reason.MALFORMED_REQUEST
 
 
 def test_the_oldest_of_many_failures_are_forgotten(arrays, monkeypatch):
     monkeypatch.setattr(streamed_arrays, "_MAX_FAILED", 2)
     for handle in (A, B, C):
         arrays.claim("", [], [handle]).failed(BROKEN)
-    for handle, reason in ((A, Reason.ARRAY_LOST), (B, BROKEN.reason), (C, BROKEN.reason)):
-        late = arrays.claim("", [handle], [])
-        error = error_of(late)
-        assert error.reason is reason
-        late.failed(error)
+    for handle, expected in ((A, Reason.ARRAY_LOST), (B, BROKEN.reason), (C, BROKEN.reason)):
+        check_late(arrays, handle, expected)
     arrays.delete("", [B], 3)  # forgets the failure too
-    late = arrays.claim("", [B], [])
-    assert error_of(late).reason is Reason.ARRAY_LOST
-    late.failed(BROKEN)
+    check_late(arrays, B, Reason.ARRAY_LOST)
 
 
 def test_an_answer_from_before_releases_its_arrays(arrays, table):
@@ -215,7 +197,6 @@ def test_an_answer_from_before_releases_its_arrays(arrays, table):
     user.launched([])
     table.array_table.delete([A])
     again = arrays.claim("", [], [A])
-    with pytest.raises(CallError) as caught:
+    with refused(Reason.ARRAY_LOST) as caught:
         again.finish()
-    assert caught.value.reason is Reason.ARRAY_LOST
     again.failed(caught.value)

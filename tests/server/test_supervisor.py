@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from server.fake_calls import FakeServerCall
 from server.fake_workers import PATIENCE_S, FakeWorker, but
+from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig
@@ -119,6 +120,4 @@ def test_of_a_call_that_leaves_nothing_stays(supervisor, hosts):
 
 
 def test_calls_are_refused_where_all_hosts_are_there_and_the_mesh_does_not_start(supervisor):
-    with pytest.raises(CallError) as caught:
-        CALL.run(supervisor.mesh(CALL))
-    assert caught.value.reason is Reason.MESH_NOT_READY
+    assert refusal(CALL.run, supervisor.mesh(CALL)).reason is Reason.MESH_NOT_READY

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from server.fake_calls import CountingBudget
 
 from shardcall_core.call_error import CallError
 from shardcall_core.wire.token_fields import TokenFields, parse_time
@@ -46,36 +48,22 @@ class Hashable(SimpleNamespace):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-class Budget:
-    """A budget that counts bytes."""
-
-    def __init__(self) -> None:
-        self.taken = 0
-
-    def reserve(self, owner: str, nbytes: int) -> None:
-        self.taken += nbytes
-
-    def release(self, owner: str, nbytes: int) -> None:
-        self.taken -= nbytes
-
-
 def test_checks_are_repeated_and_survive_one_that_fails(monkeypatch):
     monkeypatch.setattr(token_watch, "CHECK_S", 0.001)
     watch, checked = TokenWatch(), threading.Event()
     counts = iter(range(3))
     watch.add(lambda: 1 / 0)
     watch.add(lambda: next(counts, None) is None and checked.set())
-    try:
+    with closing(watch):
         assert checked.wait(60)
-    finally:
-        watch.close()
 
 
 def test_the_tokens_of_call_streams_are_checked():
     checks: list[Any] = []
     unused: Any = None
-    streams = CallStreams(unused, unused, unused, 1, unused, cast(Any, SimpleNamespace(add=checks.append)))
-    streams._streams.add(cast(Any, Hashable(check_token=lambda: checks.append("checked"))))
+    watch: Any = SimpleNamespace(add=checks.append)
+    streams: Any = CallStreams(unused, unused, unused, 1, unused, watch)
+    streams._streams.add(Hashable(check_token=lambda: checks.append("checked")))
     checks.pop()()
     assert checks == ["checked"]
 
@@ -113,7 +101,7 @@ def model(name: str, *, shared: bool) -> Model:
 
 
 def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_return():
-    watch, budget = Watch(), Budget()
+    watch, budget = Watch(), CountingBudget()
     recent = RecentPrincipals(watch.gate.is_principal, lambda: watch.now)
     models = ModelTable(cast(Any, budget), watch.gate.has_valid_token)
     for name, shared in (("a", True), ("b", False)):
@@ -146,7 +134,7 @@ def test_models_of_a_removed_principal_are_removed_and_those_of_an_expired_one_r
 
 
 def test_without_authentication_models_stay():
-    models = ModelTable(cast(Any, Budget()), Gate(None).has_valid_token)
+    models = ModelTable(cast(Any, CountingBudget()), Gate(None).has_valid_token)
     models.put(model("a", shared=True))
     models.retain(RecentPrincipals(Gate(None).is_principal).has)
     assert len(models.visible("bob")) == 1

@@ -13,6 +13,7 @@ import pytest
 import structlog
 from end_to_end.processes import wait_for
 from rows import rows
+from server.refusals import refusal, refused
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.wire import token_file
@@ -32,8 +33,12 @@ ALICE, BOB = Entry.make("alice", ["run"]), Entry.make("bob", ["run", "admin"])
 EXECUTE = "/shardcall.v1.KernelService/Execute"
 
 
-def admit(tokens: Tokens | None, *metadata: tuple[str, str | bytes], method: str = EXECUTE):
-    return Gate(tokens).admit(method, metadata)
+def bearing(token: str) -> tuple[str, str]:
+    return "authorization", f"Bearer {token}"
+
+
+def admit(tokens: Tokens | None, *metadata: tuple[str, str | bytes]):
+    return Gate(tokens).admit(EXECUTE, metadata)
 
 
 def test_a_token_is_its_principals():
@@ -85,36 +90,33 @@ def test_the_gate_knows_who_shows_a_token(scheme):
 
 @rows("metadata", [(), (("authorization-bin", b"Bearer"),), (("Authorization", "Bearer"),), (("authorization", b"x"),)])
 def test_no_token_and_a_wrong_one_are_distinguished(metadata):
-    with pytest.raises(CallError) as caught:
-        admit(Tokens([ALICE]), *metadata)
-    assert (caught.value.reason, caught.value.metadata) == (Reason.TOKEN_REQUIRED, {"token": "missing"})
-    with pytest.raises(CallError) as caught:
-        admit(Tokens([ALICE]), ("authorization", f"Bearer {BOB.token}"))
-    assert (caught.value.reason, caught.value.metadata) == (Reason.TOKEN_REQUIRED, {"token": "unknown"})
-    assert BOB.token not in caught.value.message
+    missing = refusal(admit, Tokens([ALICE]), *metadata)
+    unknown = refusal(admit, Tokens([ALICE]), bearing(BOB.token))
+    for error, token in ((missing, "missing"), (unknown, "unknown")):
+        assert (error.reason, error.metadata) == (Reason.TOKEN_REQUIRED, {"token": token})
+    assert BOB.token not in unknown.message
 
 
 def test_an_expired_token_is_refused_with_its_date_to_its_holder_alone():
     ada = Entry.make("ada", ["run"], TokenFields(expires=datetime(2027, 1, 1, tzinfo=UTC)))
     tokens, now = Tokens([ada, BOB]), [datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()]
     gate = Gate(tokens, lambda: now[0])
-    shown = [(("authorization", f"Bearer {token}"),) for token in (ada.token, tokens.session_of(ada.token))]
+    shown = [(bearing(token),) for token in (ada.token, tokens.session_of(ada.token))]
     for metadata in shown:
         assert gate.admit(EXECUTE, metadata).name == "ada"
     now[0] += 1
     for metadata in shown:
-        with pytest.raises(
-            CallError, match=r"of ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires"
+        with refused(
+            Reason.TOKEN_REQUIRED, r"of ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires"
         ) as caught:
             gate.admit(EXECUTE, metadata)
-        assert caught.value.reason is Reason.TOKEN_REQUIRED
         assert caught.value.metadata == {"token": "expired", "expired_at": "2027-01-01T00:00:00Z"}
         assert gate.admit(EXECUTE, metadata, is_open=True).name == "ada"
     for other in ("", ada.token[:-1], ada.token + "x"):
         with pytest.raises(CallError, match="not valid on this server") as caught:
-            gate.admit(EXECUTE, (("authorization", f"Bearer {other}"),))
+            gate.admit(EXECUTE, (bearing(other),))
         assert "expired" not in caught.value.message
-    assert gate.admit(EXECUTE, (("authorization", f"Bearer {BOB.token}"),)).name == "bob"
+    assert gate.admit(EXECUTE, (bearing(BOB.token),)).name == "bob"
 
 
 def test_a_previous_token_is_valid_before_its_expiry():
@@ -124,13 +126,13 @@ def test_a_previous_token_is_valid_before_its_expiry():
     tokens, seconds = Tokens([new]), [now.timestamp()]
     gate = Gate(tokens, lambda: seconds[0])
     for token in (old.token, new.token, tokens.session_of(old.token), tokens.session_of(new.token)):
-        assert gate.admit(EXECUTE, (("authorization", f"Bearer {token}"),)).name == "ada"
+        assert gate.admit(EXECUTE, (bearing(token),)).name == "ada"
     seconds[0] += 3600
     with pytest.raises(CallError, match="expired at 2026-11-27T01:00:00Z"):
-        gate.admit(EXECUTE, (("authorization", f"Bearer {old.token}"),))
-    assert gate.admit(EXECUTE, (("authorization", f"Bearer {new.token}"),)).name == "ada"
+        gate.admit(EXECUTE, (bearing(old.token),))
+    assert gate.admit(EXECUTE, (bearing(new.token),)).name == "ada"
     with pytest.raises(CallError, match="not valid on this server"):
-        Gate(Tokens([old.rotate(now, timedelta())])).admit(EXECUTE, (("authorization", f"Bearer {old.token}"),))
+        Gate(Tokens([old.rotate(now, timedelta())])).admit(EXECUTE, (bearing(old.token),))
 
 
 def test_the_first_line_of_a_principal_has_its_limits():

@@ -86,9 +86,7 @@ def entry(**changes: object) -> str:
 def test_a_file_written_by_a_person_is_read(folder):
     folder.mkdir(parents=True, mode=0o700)
     (folder / "tuning.json").write_text(entry())
-    result = TuningCache(str(folder)).get(DIGEST, NAMES)
-    assert result is not None
-    assert result.strategy == "halo"
+    assert TuningCache(str(folder)).get(DIGEST, NAMES).strategy == "halo"
 
 
 @rows(
@@ -132,17 +130,12 @@ def test_a_file_that_others_may_write_is_not_trusted(folder, whose, capsys):
     assert "must not let other users change it" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_created_costs_only_the_memory(tmp_path, capsys):
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_without_a_folder_or_one_that_can_be_created_results_stay_in_memory(tmp_path, capsys, has_folder):
     (tmp_path / "file").write_text("")
-    tuning_cache = TuningCache(str(tmp_path / "file" / "cache"))
+    tuning_cache = TuningCache(str(tmp_path / "file" / "cache") if has_folder else "")
     tuning_cache.put(DIGEST, RESULT)
-    assert "will not be kept on disk" in capsys.readouterr().out
-    assert tuning_cache.get(DIGEST, NAMES) == RESULT
-
-
-def test_without_a_folder_nothing_outlasts_the_server():
-    tuning_cache = TuningCache("")
-    tuning_cache.put(DIGEST, RESULT)
+    assert ("will not be kept on disk" in capsys.readouterr().out) == has_folder
     assert tuning_cache.get(DIGEST, NAMES) == RESULT
 
 

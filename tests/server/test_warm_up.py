@@ -29,15 +29,20 @@ ENTRY = CacheEntry(
 
 
 class Mesh:
-    """Replaces session and programs, since no real mesh compiles as slowly as a test needs."""
+    """Replaces session and programs, since no real mesh compiles as slowly as a test needs.
 
-    def __init__(self, answer) -> None:
+    Args:
+        answer: what it answers to a call; by default, a program when the test says so (`compile`).
+    """
+
+    def __init__(self, answer=None) -> None:
         self.ready: Future[link_pb2.Ready] = Future()
         self.ready.set_result(link_pb2.Ready(platform="cpu", devices=[server_info_service_pb2.Device()] * 8))
         self.ended = False
         self.asked: list[str] = []
+        self.answers: list[Future[CacheEntry]] = []
         self.changed = threading.Condition()
-        self.answer = answer
+        self.answer = answer or (lambda call: self.answers.append(Future()) or self.answers[-1])
 
     @property
     def compiler(self):
@@ -46,13 +51,20 @@ class Mesh:
     def get_or_compile(self, call):
         with self.changed:
             self.asked.append(call.call.kernel)
+            answer = self.answer(call.call)
             self.changed.notify_all()
-        return self.answer(call.call)
+        return answer
 
     def wait_for(self, count: int) -> list[str]:
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.asked) >= count, 60)
         return self.asked
+
+    def compile(self, *numbers: int) -> None:
+        """Compiles programs, each once it is asked for."""
+        for number in numbers:
+            self.wait_for(number)
+            self.answers[number - 1].set_result(ENTRY)
 
 
 def done(outcome) -> Future[CacheEntry]:
@@ -94,17 +106,13 @@ def test_the_first_mesh_is_ready_when_all_frequent_programs_are(used):
 
 
 def test_a_few_are_compiled_at_once_so_that_callers_do_not_wait_for_all(used):
-    answers: list[Future[CacheEntry]] = []
-    mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
+    mesh = Mesh()
     thread = threading.Thread(target=used.prepare, args=[mesh, mesh])
     thread.start()
     assert mesh.wait_for(2) == ["a", "b"]
-    answers[1].set_result(ENTRY)
+    mesh.compile(2)
     assert mesh.wait_for(3) == ["a", "b", "c"]
-    for number in range(3, 6):
-        mesh.wait_for(number)
-        answers[number - 1].set_result(ENTRY)
-    answers[0].set_result(ENTRY)
+    mesh.compile(3, 4, 5, 1)
     thread.join(60)
     assert not thread.is_alive()
 
@@ -112,25 +120,19 @@ def test_a_few_are_compiled_at_once_so_that_callers_do_not_wait_for_all(used):
 def test_a_mesh_serves_when_its_time_is_up_and_the_rest_is_compiled_meanwhile(tmp_path, used):
     used.close()
     slow = warmer(tmp_path, warm_up_s=0.05)
-    answers: list[Future[CacheEntry]] = []
-    mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
+    mesh = Mesh()
     slow.prepare(mesh, mesh)  # returns, with nothing made
-    for number in range(1, 6):
-        mesh.wait_for(number)
-        answers[number - 1].set_result(ENTRY)
+    mesh.compile(*range(1, 6))
     slow.close()
 
 
 def test_a_mesh_that_restarts_serves_at_once(used):
     first = Mesh(lambda call: done(ENTRY))
     used.prepare(first, first)
-    answers: list[Future[CacheEntry]] = []
-    mesh = Mesh(lambda call: answers.append(Future()) or answers[-1])
+    mesh = Mesh()
     used.prepare(mesh, mesh)  # returns, though nothing is made
     assert mesh.wait_for(2) == ["a", "b"]
-    for number in range(1, 6):
-        mesh.wait_for(number)
-        answers[number - 1].set_result(ENTRY)
+    mesh.compile(*range(1, 6))
 
 
 def test_a_program_that_ended_a_mesh_is_not_compiled_ahead_on_the_next(used):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from rows import rows
+from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command, identify, suspects
@@ -60,11 +62,9 @@ def compilation(kernel: str = "diff", *, begun: bool = True) -> Command:
     return Command("prepare", key=f"call of {kernel}", kernel=kernel, compiling=begun)
 
 
-def looked_at(
-    session: Session, seconds: int, watch: Watch | None = None, *, stood_by: bool = False
-) -> StopRequest | None:
-    """Checks a session with heartbeats, once a second."""
-    watch = watch or Watch(session, LIMITS, stood_by=stood_by)
+def looked_at(session: Session, seconds: int, watch: Watch | None = None) -> Any:
+    """Checks a session with heartbeats, once a second; returns the request to stop, if there is one."""
+    watch = watch or Watch(session, LIMITS, stood_by=False)
     for _ in range(seconds):
         session.activity += 1
         if (stop := watch.check(1.0)) is not None:
@@ -79,17 +79,11 @@ def unheard(session: Session, seconds: int, *, stood_by: bool = False) -> StopRe
 
 
 def test_a_program_may_run_up_to_the_limit():
-    session = Session(run())
+    session = Session(command := run())
     assert looked_at(session, 61) is None
     stop = looked_at(session, 63)
-    assert stop is not None
-    assert (stop.reason, stop.culprit, stop.is_program_fault) == (
-        "running kernel diff took over 60 s",
-        session.open[0],
-        True,
-    )
-    assert stop.error is not None
-    assert stop.error.reason is Reason.EXECUTE_LIMIT
+    assert stop.reason == "running kernel diff took over 60 s"
+    assert (stop.culprit, stop.is_program_fault, stop.error.reason) == (command, True, Reason.EXECUTE_LIMIT)
 
 
 def test_a_programs_time_begins_when_the_one_before_is_answered():
@@ -98,27 +92,17 @@ def test_a_programs_time_begins_when_the_one_before_is_answered():
     assert looked_at(session, 50, watch) is None
     session.open.pop(0)
     assert looked_at(session, 60, watch) is None
-    stop = looked_at(session, 5, watch)
-    assert stop is not None
-    assert stop.culprit is session.open[0]
+    assert looked_at(session, 5, watch).culprit is session.open[0]
 
 
-def test_the_time_of_array_transfers_is_not_the_programs():
-    session = Session(run())
-    session.data_link = DataLink()
-    watch = Watch(session, LIMITS, stood_by=False)
-    assert looked_at(session, 1000, watch) is None
-    session.data_link = None
-    assert looked_at(session, 60, watch) is None
-    assert looked_at(session, 3, watch) is not None
-
-
-def test_the_time_in_which_a_file_is_read_is_not_the_programs():
+@rows("what", ["arrays are transferred", "a file is read"])
+def test_the_time_of_transfers_is_not_the_programs(what):
     session = Session(command := run())
     watch = Watch(session, LIMITS, stood_by=False)
-    command.reading[0] = True
+    command.reading[0] = what == "a file is read"
+    session.data_link = None if command.reading[0] else DataLink()
     assert looked_at(session, 1000, watch) is None
-    command.reading[0] = False
+    session.data_link, command.reading[0] = None, False
     assert looked_at(session, 60, watch) is None
     assert looked_at(session, 3, watch) is not None
 
@@ -127,7 +111,6 @@ def test_a_program_without_callers_is_stopped_after_the_grace_and_not_quarantine
     session = Session(run(needed=False))
     assert looked_at(session, 6) is None
     stop = looked_at(session, 7)
-    assert stop is not None
     assert (stop.culprit, stop.error, stop.is_program_fault) == (session.open[0], None, False)
 
 
@@ -148,10 +131,7 @@ def test_a_compilation_is_counted_from_its_beginning():
     waiting.compiling = True
     assert looked_at(session, 305, watch) is None
     stop = looked_at(session, 2, watch)
-    assert stop is not None
-    assert (stop.culprit, stop.is_program_fault) == (waiting, True)
-    assert stop.error is not None
-    assert stop.error.reason is Reason.COMPILE_LIMIT
+    assert (stop.culprit, stop.is_program_fault, stop.error.reason) == (waiting, True, Reason.COMPILE_LIMIT)
 
 
 def test_three_seconds_without_a_heartbeat_are_too_many():
@@ -182,8 +162,7 @@ def test_a_worker_that_works_may_be_late_but_not_for_ever():
 
 def test_a_worker_may_be_silent_while_it_starts_but_not_for_ever():
     assert unheard(Session(ready=False), 119) is None
-    stop = unheard(Session(ready=False), 121)
-    assert stop == StopRequest("the worker was not ready within 120 s")
+    assert unheard(Session(ready=False), 121) == StopRequest("the worker was not ready within 120 s")
 
 
 def test_a_worker_that_stood_by_answers_at_once():
@@ -242,14 +221,11 @@ def test_a_program_that_ran_before_is_above_suspicion_while_another_is_compiled(
 
 def test_three_deaths_of_one_key_refuse_it_and_no_other():
     quarantine = Quarantine()
-    for _ in range(2):
+    for _ in range(3):
+        quarantine.check("bad")
         quarantine.count("bad")
-        quarantine.check("bad")
-    quarantine.count("bad")
     quarantine.check("good")
-    with pytest.raises(CallError) as caught:
-        quarantine.check("bad")
-    assert caught.value.reason is Reason.PROGRAM_REFUSED
+    assert refusal(quarantine.check, "bad").reason is Reason.PROGRAM_REFUSED
 
 
 def test_the_quarantine_is_bounded_and_keeps_recent_programs():

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from end_to_end.processes import wait_for
 
 from shardcall_core.access.addresses import parse_address
 from shardcall_core.access.token import Token
@@ -87,6 +88,16 @@ class Host:
     def arena(self) -> Any:
         return self.slot._arena
 
+    def attached(self) -> link_pb2.AttachMemory:
+        """Reads a command to attach memory, and closes the file beside it."""
+        command, fd = self.process.command()
+        assert fd is not None
+        os.close(fd)
+        return command.attach_memory
+
+    def heard_answer(self) -> link_pb2.WorkerMessage:
+        return link_pb2.WorkerMessage.FromString(self.hear().worker_message)
+
     def hear(self) -> host_service_pb2.JoinRequest | Chunk:
         return self.said.get(timeout=PATIENCE_S)
 
@@ -130,13 +141,9 @@ def test_an_exit_is_reported_after_all_earlier_messages(host):
     host.process.worker.close()
     host.process._gone.set()
     said = [host.hear() for _ in range(4)]
-    assert isinstance(said[0], host_service_pb2.JoinRequest)
-    assert said[0].HasField("results")
-    assert isinstance(said[1], Chunk)
-    assert isinstance(said[2], host_service_pb2.JoinRequest)
-    assert said[2].HasField("worker_message")
-    assert isinstance(said[3], host_service_pb2.JoinRequest)
-    assert said[3].HasField("worker_ended")
+    assert isinstance(said.pop(1), Chunk)
+    assert [one.WhichOneof("message") for one in said] == ["results", "worker_message", "worker_ended"]
+    assert (said[-1].worker_ended.start_id, said[-1].worker_ended.status) == (4, -signal.SIGKILL)
 
 
 def test_a_command_goes_to_the_worker_when_its_operands_have_come(host):
@@ -173,29 +180,27 @@ def test_results_come_before_their_answer_in_chunks(host, monkeypatch):
     chunks = [host.hear() for _ in range(3)]
     assert [chunk.offset for chunk in chunks] == [0, 100, 200]
     assert b"".join(chunk.data.tobytes() for chunk in chunks) == result
-    answer = link_pb2.WorkerMessage.FromString(host.hear().worker_message)
+    answer = host.heard_answer()
     assert answer.executed.execute_seconds == 1.0
 
 
 def test_a_command_that_failed_has_no_results_and_its_memory_is_the_next_ones(host):
     host.command(1, b"x" * 10, 250)
-    attach, fd = host.process.command()
-    os.close(fd)
+    attached = host.attached()
     host.chunks(b"x" * 10)
     host.process.command()
     host.process.answer(call_id=1, failure=link_pb2.Failure(reason="INTERNAL"))
-    assert link_pb2.WorkerMessage.FromString(host.hear().worker_message).HasField("failure")
+    assert host.heard_answer().HasField("failure")
     host.command(2, result_bytes=250)
     message, fd = host.process.command()
     assert (message.call_id, fd) == (2, None), "the worker has that memory already"
-    assert message.execute.results[0].blocks.memory_id == attach.attach_memory.memory_id
+    assert message.execute.results[0].blocks.memory_id == attached.memory_id
     assert host.regions.keys() == {2}
 
 
 def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
     host.command(1, result_bytes=250)
-    attach, fd = host.process.command()
-    os.close(fd)
+    attached = host.attached()
     host.process.command()
     host.slot.trim()
     monkeypatch.setattr(module, "_TRIM_AFTER_S", -1.0)
@@ -205,7 +210,7 @@ def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
     host.hear()
     host.slot.trim()
     detach, _ = host.process.command()
-    assert detach.detach_memory.memory_id == attach.attach_memory.memory_id
+    assert detach.detach_memory.memory_id == attached.memory_id
 
 
 def test_the_worker_keeps_programs_where_this_host_does(host):
@@ -215,35 +220,25 @@ def test_the_worker_keeps_programs_where_this_host_does(host):
     assert (message.start.platform, message.start.program_dir) == ("cpu", "/programs")
 
 
-@pytest.mark.parametrize("when", ["taken", "filled"])
-def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch, when):
+@pytest.mark.parametrize("taking", ["acquire", "extend"])
+def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch, taking):
     """The others may have started the command, so the mesh ends: by a failure that answers no command."""
 
     def refuse(*_: object) -> None:
         raise CallError(Reason.OUT_OF_HOST_MEMORY, "no memory")
 
-    if when == "taken":
-        monkeypatch.setattr(host.arena, "acquire", refuse)
-    else:
-        monkeypatch.setattr(host.arena, "extend", refuse)
+    monkeypatch.setattr(host.arena, taking, refuse)
     host.command(1, b"x" * 10)
-    reported = link_pb2.WorkerMessage.FromString(host.hear().worker_message)
+    reported = host.heard_answer()
     assert (reported.call_id, reported.failure.message) == (0, "no memory")
     host.chunks(b"x" * 10)
     assert (host.regions, host.arena.in_use) == ({}, 0)
 
 
-def test_the_exit_of_the_worker_is_reported(host):
-    host.process.kill()
-    ended = host.hear().worker_ended
-    assert (ended.start_id, ended.status) == (4, -signal.SIGKILL)
-
-
 def test_a_slot_that_is_closed_lets_go_of_all_its_memory(host):
     for call_id in range(1, 4):
         host.command(call_id, b"x" * 10)
-        _, fd = host.process.command()
-        os.close(fd)
+        host.attached()
         host.chunks(b"x" * 10)
         host.process.command()
     files = [region.fd for region, _, _ in host.regions.values()]
@@ -259,8 +254,7 @@ def test_a_slot_that_is_closed_lets_go_of_all_its_memory(host):
 
 def test_results_that_arrive_while_the_slot_closes_release_their_memory_too(host):
     host.command(1, result_bytes=10)
-    _, fd = host.process.command()
-    os.close(fd)
+    host.attached()
     host.process.command()
     may_go_on, done = threading.Event(), threading.Event()
 
@@ -272,8 +266,7 @@ def test_results_that_arrive_while_the_slot_closes_release_their_memory_too(host
 
     host.slot._send_request = say
     host.process.answer(call_id=1, executed=link_pb2.Executed())
-    while host.regions:
-        threading.Event().wait(0.01)
+    wait_for(lambda: not host.regions)
     host.slot.close()
     may_go_on.set()
     assert done.wait(PATIENCE_S)
