@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from rows import rows
 from server.fake_calls import FakeServerCall
 
 from shardcall_core.call_error import CallError, Reason
@@ -156,16 +157,18 @@ def test_waiting_calls_get_slots_one_connection_after_the_other():
     assert [caller.connection for caller in admitted] == list("1231231")
 
 
-def test_a_waiting_call_that_is_interrupted_leaves_its_slot_to_those_behind_it():
+@rows("has_others", [True, False])
+def test_a_waiting_call_that_is_interrupted_leaves_its_slot_to_those_behind_it(has_others):
     some, admitted = slots(total=1, per_client=1), []
     (holder,) = take(some, "a")
     leaver = waiting_task(some, Caller("a", "1"), admitted)
-    behind: Any = Caller("a", "1")
-    waiting_task(some, behind, admitted)
+    behind: list[Any] = [Caller("a", "1")] * has_others
+    for caller in behind:
+        waiting_task(some, caller, admitted)
     leaver.interrupt()
     some.release(holder)
-    assert admitted == [behind]
-    assert some.taken == 1
+    assert admitted == behind
+    assert some.taken == len(behind)
 
 
 def test_a_release_checks_a_number_of_waiting_calls_that_does_not_grow_with_their_number():

@@ -154,7 +154,7 @@ def test_files_that_are_being_saved_count_beside_those_that_they_replace(folder)
     assert sum(file.nbytes for file in folder.files("ada")) <= 4 * len(DATA)
 
 
-def test_a_link_in_the_place_of_a_folder_is_refused(folder, tmp_path):
+def test_a_link_instead_of_a_folder_is_refused(folder, tmp_path):
     save(folder, "a/b.npy")
     (tmp_path / "ada/link").symlink_to(tmp_path / "ada/a")
     assert reason_of(save, folder, "link/b.npy") is Reason.INVALID_PARAMETER

@@ -153,8 +153,8 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
     command, message, memory = exchange.agent_memory()
     assert (command.start_id, message.call_id, message.sequence) == (START_ID, 3, 9)
     held_bytes = 0
-    places = zip(message.execute.operands, exchange.operands, exchange.plan.operands, strict=True)
-    for data, array, array_placement in places:
+    operands = zip(message.execute.operands, exchange.operands, exchange.plan.operands, strict=True)
+    for data, array, array_placement in operands:
         array_type, held = TABLE.held(array_placement, exchange.plan.mesh, process)
         assert data.blocks.memory_id == 0
         for piece in held:

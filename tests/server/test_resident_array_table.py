@@ -206,6 +206,14 @@ def test_a_list_of_a_lease_renews_it():
     assert table.array_table.expire() == [kept]
 
 
+def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
+    table = Table()
+    pending = table.array_table.reserve(OURS, 10)
+    assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
+    assert [resident.array_id for resident in table.deleted] == [pending.array_id]
+    assert table.gauges() == (0, 0, 0)
+
+
 def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
     table = Table()
     assert table.array_table.next_expiry_s() == LEASE_S

@@ -123,8 +123,8 @@ def yields_nothing(host: Host, *pieces: bytes) -> bool:
 
 def broker_in(*folders: str) -> contextlib.closing[SegmentBroker]:
     """A segment broker in the first of these folders that will do, or of the server's choosing."""
-    made = make_segment_broker([*folders]) if folders else make_segment_broker()
-    return contextlib.closing(cast(SegmentBroker, made))
+    segment_broker = make_segment_broker([*folders]) if folders else make_segment_broker()
+    return contextlib.closing(cast(SegmentBroker, segment_broker))
 
 
 def test_a_ticket_gives_its_segment_sealed(host: Host):
@@ -139,7 +139,7 @@ def test_a_ticket_gives_its_segment_sealed(host: Host):
         assert set(os.pread(segment.fd, segment.nbytes, 0)) == {7}
 
 
-def test_a_ticket_gives_its_own_segment_once(host: Host):
+def test_a_ticket_gives_one_segment_once(host: Host):
     opened = [host.open() for _ in range(2)]
     with contextlib.ExitStack() as leases:
         for segment, ticket in opened[::-1]:
