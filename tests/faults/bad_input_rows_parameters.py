@@ -14,7 +14,6 @@ _WRONG_AXES = [("an axis too far", 2), ("an axis too far back", -3), ("the large
 _WRONG_TYPES = [("a string", "0"), ("a fraction", 0.5), ("a truth", True)]
 _ONE_AXIS = {"diff": {}, "cumsum": {}, "shift": {"shift": 1}, "sum": {}, "std": {}, "gradient": {}}
 _INPUT = ProgramValue(input=0)
-_WITHOUT_RESULTS = Program(graphs=[{}])
 _LARGE = Program(graphs=[ProgramGraph(nodes=[ProgramNode(kernel="x" * (1 << 20))], results=[_INPUT])])
 _PARAMETERS = [
     ("no graphs in a program", "graph", {"graph": Program()}, _X, "INVALID_PARAMETER", "graph.graphs"),

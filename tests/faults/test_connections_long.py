@@ -21,6 +21,8 @@ from shardcall_server.certificate_authority import make_authority
 
 pytestmark = pytest.mark.long
 
+REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
@@ -43,12 +45,13 @@ def unharmed(strict: ServerProcess, figure: Callable[[str], None]) -> Iterator[S
 
 
 @pytest.fixture
-def unharmed_plain(exclusive_server: ServerProcess, figure: Callable[[str], None]) -> Iterator[ServerProcess]:
+def unharmed_plain(
+    exclusive_server: ServerProcess, figure: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ServerProcess]:
+    """A server without TLS, whichever test has started the strict one, with a canary."""
+    monkeypatch.delenv("SHARDCALL_CA_CERTIFICATE", raising=False)
     with beside_a_canary(exclusive_server, figure) as server:
         yield server
-
-
-REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 def test_handshakes_that_never_end_are_ended(strict, unharmed, figure):
