@@ -5,7 +5,7 @@ PYTHON ?= python3
 ARGS ?=
 LOAD ?= 8
 
-# A test run starts hundreds of servers: where the bytecode of our modules may not be kept, each compiles it anew.
+# A test run starts dozens of servers: where the bytecode of our modules may not be kept, each compiles it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
 # .venv is the environment of python3, and an interpreter of another version has one of its own. If there is a .venv, its

@@ -110,10 +110,8 @@ def prepare(
     Raises:
         ShardcallError: of the class that fits, if the arguments are invalid.
     """
-    if memo is None:
-        memo = (
-            CallMemo()
-        )  # not `CallMemo[...]()`, which imports a module from Python 3.12 on: an error where Python exits
+    # Not `CallMemo[...]()`, which imports a module from Python 3.12 on: an error while Python exits.
+    memo = CallMemo() if memo is None else memo
     if not isinstance(kernel, str):
         raise InvalidRequestError(f"kernel is {kernel!r}; give its name", field="kernel")
     if not isinstance(options.strategy, str):
