@@ -74,4 +74,4 @@ class RunReport:
         reasons = Counter(self._run.reasons())
         line(f"{reasons.total()} servers were of one test or file alone")
         for reason, count in sorted(reasons.items()):
-            line(f"{count:6} because {reason or '(no reason is given)'}")
+            line(f"{count:6} because {reason}")

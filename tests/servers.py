@@ -83,7 +83,7 @@ class SharedProcess:
 
     def poll(self) -> int | None:
         """Returns None while it runs, else -1, since only the process that started it knows its exit status."""
-        return None if is_running(self.pid) else -1
+        return None if alive(self.pid) else -1
 
 
 @dataclass
@@ -91,12 +91,12 @@ class ServerProcess:
     """A running server.
 
     Attributes:
-        process: the front end; of a shared server only its id is known.
+        process: the front end.
         address: where it listens, "host:port".
         log: the file of its log, if it has one.
     """
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | SharedProcess
     address: str
     log: Path | None = field(default=None, repr=False)
 
@@ -114,7 +114,7 @@ def children(pid: int) -> list[int]:
     return pids
 
 
-def is_running(pid: int) -> bool:
+def alive(pid: int) -> bool:
     """Returns whether a process has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -123,7 +123,7 @@ def is_running(pid: int) -> bool:
 
 
 class Run:
-    """What the processes of a run share: a folder for compiled programs, tokens and servers, which ends with the run.
+    """The folder of compiled programs, tokens and servers that the processes of a run share; it ends with the run.
 
     The process that makes it holds a pipe open, whose other end is the standard input of every shared server: they end
     when it closes the pipe, and also when it is killed.
@@ -160,7 +160,7 @@ class Run:
         os.close(self._alive)
         pids = [json.loads(record.read_text())["pid"] for record in (self.folder / "servers").glob("*.json")]
         deadline = time.monotonic() + _END_S
-        while any(map(is_running, pids)) and time.monotonic() < deadline:
+        while any(map(alive, pids)) and time.monotonic() < deadline:
             time.sleep(0.01)
         for process in _shared:
             process.wait()
@@ -197,7 +197,7 @@ def shared_server(profile: str, name: str = "") -> ServerProcess:
                 time.sleep(0.01)
             record.write_text(json.dumps({"pid": process.pid, "address": _address(line, log)}))
     entry = json.loads(record.read_text())
-    return ServerProcess(SharedProcess(entry["pid"]), entry["address"], record.with_suffix(".log"))  # type: ignore[arg-type]
+    return ServerProcess(SharedProcess(entry["pid"]), entry["address"], record.with_suffix(".log"))
 
 
 @contextmanager
@@ -208,15 +208,16 @@ def exclusively(profile: str) -> Iterator[ServerProcess]:
         server = shared_server(profile)
         with sc.connect(server.address) as observer:
             deadline = time.monotonic() + _END_S
-            while not _holds_nothing(observer):
+            while not holds_nothing(observer) or observer.usage().calls:
                 assert time.monotonic() < deadline, f"earlier tests left {observer.usage()}"
                 time.sleep(0.002)
         yield server
 
 
-def _holds_nothing(observer: sc.Client) -> bool:
-    usage = observer.usage()
-    return not (usage.regions or usage.segments or usage.leases or usage.arrays or usage.calls)
+def holds_nothing(client: sc.Client) -> bool:
+    """Returns whether a server holds nothing of any call, client or lease."""
+    usage = client.usage()
+    return not (usage.regions or usage.bytes_in_use or usage.segments or usage.leases or usage.arrays)
 
 
 def start_server(
@@ -249,7 +250,7 @@ def _address(line: str, log: Path | None) -> str:
 
 @contextmanager
 def running_server(
-    *flags: str, why: str = "", devices: int = DEVICES, log: Path | None = None, knows_answers: bool = True
+    *flags: str, why: str, devices: int = DEVICES, log: Path | None = None, knows_answers: bool = True
 ) -> Iterator[ServerProcess]:
     """A server of a test's own that is ready, and gone afterwards.
 

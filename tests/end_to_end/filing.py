@@ -41,7 +41,7 @@ class Filing:
 def filing_server(root: Path) -> Iterator[Filing]:
     """A server with a folder for files."""
     with (
-        running_server("--array-dir", str(root), *LIMITS) as running,
+        running_server("--array-dir", str(root), *LIMITS, why="its files are limited") as running,
         sc.connect(running.address) as client,
     ):
         yield Filing(running, root / token_file.user_name(), client)

@@ -60,7 +60,9 @@ class PageServer:
 @contextmanager
 def page_server(log: Path, *flags: str, devices: int = 4) -> Iterator[PageServer]:
     """A server with the live page, gone afterwards."""
-    with running_server("--metrics-port", "0", "--live-page", *flags, devices=devices, log=log) as running:
+    with running_server(
+        "--metrics-port", "0", "--live-page", *flags, devices=devices, log=log, why="it shows the live page"
+    ) as running:
         assert running.process.stdout is not None
         line = running.process.stdout.readline()
         (link,) = [word for word in line.split() if word.startswith("http://")]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from servers import ServerProcess
+from servers import ServerProcess, holds_nothing
 
 import shardcall as sc
 
@@ -31,13 +31,6 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it ended before the file was opened, or read
-        return False
 
 
 def stop(pid: int) -> None:
@@ -61,12 +54,6 @@ def memory_files(pid: int) -> list[str]:
     opened = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir() if fd.is_symlink()]
     mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return [name for name in [*opened, *mapped] if "shardcall-arena" in name or "shardcall-segment" in name]
-
-
-def holds_nothing(client: sc.Client) -> bool:
-    """Returns whether a server holds nothing of any call, client or lease."""
-    usage = client.usage()
-    return not (usage.regions or usage.bytes_in_use or usage.segments or usage.leases or usage.arrays)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from end_to_end.processes import holds_nothing, wait_for
-from servers import ServerProcess, running_server
+from end_to_end.processes import wait_for
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall import aio
@@ -35,7 +35,7 @@ def with_client(
 @pytest.fixture(scope="module")
 def quiet_server() -> Iterator[ServerProcess]:
     """A server of this test alone, with short leases."""
-    with running_server("--trim-after-s", "0.2", "--lease-s", "3") as running:
+    with running_server("--trim-after-s", "0.2", "--lease-s", "3", why="its leases are short") as running:
         yield running
 
 

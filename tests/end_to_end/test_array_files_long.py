@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 from end_to_end.filing import Filing, filing_server, refused, same, without_files
 from end_to_end.messages import token_of
-from end_to_end.processes import alive, wait_for
+from end_to_end.processes import wait_for
 from end_to_end.test_array_files import GRID, LINE, X
 from rows import rows
+from servers import alive
 
 import shardcall as sc
 from shardcall import P
@@ -162,7 +163,7 @@ def test_damaged_files_and_objects_are_refused(content, reason, filing):
 
 def test_a_server_killed_during_a_save_leaves_the_file_before(tmp_path, server_factory):
     folder = tmp_path / token_file.user_name()
-    running = server_factory("--array-dir", str(tmp_path))
+    running = server_factory("--array-dir", str(tmp_path), why="it is killed")
     (worker,) = running.worker_pids()
     with sc.connect(running.address) as client, ThreadPoolExecutor(1) as thread:
         client.save(client.put(X), "runs/a.npy")

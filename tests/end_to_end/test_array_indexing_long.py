@@ -23,7 +23,7 @@ def h(client, request):
 
 
 def test_a_loop_with_an_index_compiles_once(server_factory):
-    with sc.connect(server_factory().address) as client:
+    with sc.connect(server_factory(why="its programs are counted").address) as client:
         h, before = client.put(X, mesh=sc.Mesh(x=2)), 0
         for k in range(13):
             assert float(h[k].sum()) == pytest.approx(X[k].sum())

@@ -14,7 +14,8 @@ MESH = sc.Mesh(x=8)
 def client():
     """A client that refuses to copy arrays unless they are asked for, of a server whose programs can be counted."""
     with (
-        running_server("--strategy", "fixed") as server,  # which compiles no programs to compare
+        # It compiles no programs to compare.
+        running_server("--strategy", "fixed", why="its programs are counted") as server,
         sc.connect(server.address, implicit_get="error", fuse=False) as client,
     ):
         yield client

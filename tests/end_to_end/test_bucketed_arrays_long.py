@@ -23,7 +23,8 @@ WEIGHTS = np.random.default_rng(5).integers(-4, 5, (4, 3)).astype(float)
 def client():
     """A client that refuses to copy arrays unless they are asked for, of a server whose programs can be counted."""
     with (
-        running_server("--strategy", "fixed") as server,  # which compiles no programs to compare
+        # It compiles no programs to compare.
+        running_server("--strategy", "fixed", why="its programs are counted") as server,
         sc.connect(server.address, implicit_get="error", fuse=False) as client,
     ):
         yield client

@@ -48,7 +48,7 @@ def stream(server) -> Iterator[Stream]:
 @pytest.fixture(scope="module")
 def narrow_server() -> Iterator[ServerProcess]:
     flags = ("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), "--max-call-streams", "4")
-    with running_server(*flags, devices=1, log=Path(os.devnull)) as running:
+    with running_server(*flags, devices=1, log=Path(os.devnull), why="its calls are few") as running:
         yield running
 
 

@@ -22,7 +22,7 @@ def stream(server) -> Iterator[Stream]:
 
 
 def test_neither_the_idle_limit_nor_the_call_limit_ends_a_stream(server_factory):
-    server = server_factory("--stream-idle-s", "1", "--max-call-s", "2", devices=1)
+    server = server_factory("--stream-idle-s", "1", "--max-call-s", "2", devices=1, why="its limits of time are short")
     with opened(server) as stream:
         stream.send(prepare(), item(1, X))
         stream.answer(1)  # late, perhaps
@@ -32,7 +32,7 @@ def test_neither_the_idle_limit_nor_the_call_limit_ends_a_stream(server_factory)
 
 
 def test_a_draining_server_answers_the_calls_in_progress_and_ends_the_stream(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="it drains")
     with opened(server) as stream:
         stream.send(prepare(), item(1, X))
         stream.answer(1)

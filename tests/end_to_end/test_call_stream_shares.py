@@ -37,7 +37,7 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Se
     """A server with few slots, and the file that compilations of its kernel ``slow_to_compile`` wait for."""
     with pytest.MonkeyPatch.context() as environment:
         compile_now = slow_kernel.install(tmp_path_factory.mktemp("slow"), environment)
-        with running_server(*FLAGS, devices=1, log=Path(os.devnull)) as running:
+        with running_server(*FLAGS, devices=1, log=Path(os.devnull), why="its calls are few") as running:
             yield running, compile_now
 
 

@@ -57,7 +57,7 @@ def test_equivalent_arguments_always_hit_the_cache(client, programs):
 
 def test_twenty_callers_with_one_new_key_compile_once(server_factory, tmp_path):
     log = tmp_path / "log"
-    server = server_factory(log=log)
+    server = server_factory(log=log, why="its log is read")
     start = threading.Barrier(20)
     x = np.random.default_rng(3).standard_normal((123, 4))
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, holds_nothing, wait_for
-from servers import ServerProcess, running_server
+from end_to_end.processes import X, wait_for
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall_core.types.usage import Usage
@@ -30,7 +30,9 @@ def shared_server() -> Iterator[ServerProcess]:
     of_all = str(AT_ONCE)
     limits = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
     limits += ("--max-launched-calls", of_all, "--stream-idle-s", "300")  # on a busy machine not all come at once
-    with running_server("--trim-after-s", "0.2", *limits, "--lease-s", "5") as server:
+    with running_server(
+        "--trim-after-s", "0.2", *limits, "--lease-s", "5", why="all that it holds is counted"
+    ) as server:
         yield server
 
 

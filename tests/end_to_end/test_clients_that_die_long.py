@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, holds_nothing, is_busy, wait_for
+from end_to_end.processes import X, is_busy, wait_for
 from end_to_end.test_clients_that_die import AT_ONCE, ROUNDS, is_as_before, kill_all, settled, victims
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 
@@ -24,7 +24,9 @@ def shared_server() -> Iterator[ServerProcess]:
     of_all = str(AT_ONCE)
     limits = ("--max-concurrent-calls", of_all, "--max-concurrent-calls-per-client", of_all)
     limits += ("--max-launched-calls", of_all, "--stream-idle-s", "300")  # on a busy machine not all come at once
-    with running_server("--trim-after-s", "0.2", *limits, "--lease-s", "5") as server:
+    with running_server(
+        "--trim-after-s", "0.2", *limits, "--lease-s", "5", why="all that it holds is counted"
+    ) as server:
         yield server
 
 

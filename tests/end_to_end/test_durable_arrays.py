@@ -38,7 +38,7 @@ class Restarting:
 
     def start(self, *flags: str, devices: int = 8) -> sc.Client:
         self.running = self._stack.enter_context(
-            running_server("--array-dir", str(self.folder), *flags, devices=devices)
+            running_server("--array-dir", str(self.folder), *flags, devices=devices, why="it restarts")
         )
         self.client = self._stack.enter_context(sc.connect(self.running.address))
         return self.client
@@ -135,6 +135,6 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
 
 
 def test_without_a_folder_no_array_is_durable(server_factory):
-    with sc.connect(server_factory(devices=1).address) as client:
+    with sc.connect(server_factory(devices=1, why="it has no folder").address) as client:
         error = refused(lambda: client.put(X, name="u", durable=True))
         assert (error.reason, "--array-dir" in str(error)) == ("FILES_UNAVAILABLE", True)

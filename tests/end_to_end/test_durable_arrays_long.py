@@ -140,7 +140,7 @@ def test_another_server_restores_the_checkpoints_when_the_first_has_ended(server
     client = servers.start()
     handle = client.put(X, name="u", durable=True).handle
     with (
-        running_server("--array-dir", str(servers.folder)) as second,
+        running_server("--array-dir", str(servers.folder), why="it follows another") as second,
         sc.connect(second.address) as other,
     ):
         other.put(X + 1, name="mine")

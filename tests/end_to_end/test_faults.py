@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from end_to_end.messages import open_channel
-from end_to_end.processes import X, holds_nothing, is_busy, left_empty, memory_files, wait_for
+from end_to_end.processes import X, is_busy, left_empty, memory_files, wait_for
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall import P
@@ -28,7 +28,7 @@ MESH = sc.Mesh(x=8)
 
 @pytest.fixture(scope="module")
 def robust_server() -> Iterator[ServerProcess]:
-    with running_server("--trim-after-s", "0.2") as server:
+    with running_server("--trim-after-s", "0.2", why="its worker is killed") as server:
         yield server
 
 

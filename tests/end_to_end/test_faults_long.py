@@ -10,9 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, alive, computing, cpu_s, holds_nothing, is_busy, left_empty, wait_for
+from end_to_end.processes import X, computing, cpu_s, is_busy, left_empty, wait_for
 from end_to_end.test_faults import MESH
-from servers import ServerProcess, running_server
+from servers import ServerProcess, alive, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall import P
@@ -24,7 +24,7 @@ LONG = np.ones((3000, 3000))  # 54 GFLOP squared: about a second here
 
 @pytest.fixture(scope="module")
 def robust_server() -> Iterator[ServerProcess]:
-    with running_server("--trim-after-s", "0.2") as server:
+    with running_server("--trim-after-s", "0.2", why="its worker is killed") as server:
         yield server
 
 
@@ -108,7 +108,7 @@ def test_a_stopped_worker_costs_its_callers_their_deadline_and_causes_no_hang(ro
 
 
 def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(server_factory):
-    server = server_factory()
+    server = server_factory(why="it is killed")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         (worker,) = server.worker_pids()
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
@@ -123,7 +123,7 @@ def test_a_worker_busy_in_a_kernel_ends_with_its_front_end_too(server_factory):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_to_all_processes_drains(server_factory, number):
-    server = server_factory("--drain-s", "120")
+    server = server_factory("--drain-s", "120", why="it drains")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         (worker,) = server.worker_pids()
         client.compile("matmul", sc.Array(LONG.shape, "float64"), sc.Array(LONG.shape, "float64"))
@@ -138,7 +138,7 @@ def test_a_signal_to_all_processes_drains(server_factory, number):
 
 
 def test_a_second_signal_ends_at_once(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="it is ended")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
         (worker,) = server.worker_pids()

@@ -9,9 +9,10 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import INVALID, open_channel
-from end_to_end.processes import holds_nothing, wait_for
+from end_to_end.processes import wait_for
 from end_to_end.segments_by_hand import MIB, NBYTES, Held, bring, held_segment
 from end_to_end.test_hostile_segments import X, refused
+from servers import holds_nothing
 
 import shardcall as sc
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
@@ -51,7 +52,7 @@ def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, he
 
 
 def test_a_late_ticket_yields_nothing(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="its segments are counted")
     with sc.connect(server.address) as observer, open_channel(server.address) as channel:
         stub = segment_service_pb2_grpc.SegmentServiceStub(channel)
         answer = stub.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=2 * MIB), timeout=30)

@@ -37,7 +37,7 @@ US = token_file.user_name()
 
 @pytest.fixture(scope="module")
 def serving() -> Iterator[ServerProcess]:
-    with running_server("--shared-memory-regions") as running:
+    with running_server("--shared-memory-regions", why="it has regions of shared memory") as running:
         yield running
 
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def serving() -> Iterator[ServerProcess]:
-    with running_server("--shared-memory-regions") as running:
+    with running_server("--shared-memory-regions", why="it has regions of shared memory") as running:
         yield running
 
 
@@ -144,7 +144,10 @@ def test_a_request_has_the_limits_of_messages(stub):
 
 
 def test_an_idle_stream_holds_a_call_slot_and_no_upload_slot():
-    with running_server("--max-concurrent-calls", "2") as running, connected(running.address) as stub:  # 1 of a client
+    with (
+        running_server("--max-concurrent-calls", "2", why="its calls are few") as running,
+        connected(running.address) as stub,
+    ):  # 1 of a client
         ending = threading.Event()
 
         def requests():

@@ -35,7 +35,9 @@ def refusing(tmp_path_factory):
     assert tests
     file.write_text(json.dumps(stored))
     log = folder / "log"
-    with running_server("--cache-dir", str(folder), "--metrics-port", "0", log=log) as running:
+    with running_server(
+        "--cache-dir", str(folder), "--metrics-port", "0", log=log, why="a known-answer test has failed there"
+    ) as running:
         yield running, log
 
 

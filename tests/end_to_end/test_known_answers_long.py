@@ -33,7 +33,9 @@ def refusing(tmp_path_factory):
     assert tests
     file.write_text(json.dumps(stored))
     log = folder / "log"
-    with running_server("--cache-dir", str(folder), "--metrics-port", "0", log=log) as running:
+    with running_server(
+        "--cache-dir", str(folder), "--metrics-port", "0", log=log, why="a known-answer test has failed there"
+    ) as running:
         yield running, log
 
 
@@ -62,7 +64,7 @@ def test_a_kernel_that_failed_is_reported_by_every_view_of_the_server(refusing):
 
 
 def test_a_server_without_verdicts_runs_what_a_call_waits_for(tmp_path):
-    server = running_server("--cache-dir", str(tmp_path), devices=2, knows_answers=False)
+    server = running_server("--cache-dir", str(tmp_path), devices=2, knows_answers=False, why="it has no verdicts")
     with server as running, sc.connect(running.address) as client:
         before = client.usage().programs
         np.testing.assert_array_equal(client.diff(X, mesh=sc.Mesh(x=2)).array, np.diff(X))

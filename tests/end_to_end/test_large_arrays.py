@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 @pytest.mark.parametrize("shared_memory", [False, True], ids=["stream", "shared memory"])
 def test_more_than_two_gib_travel_in_both_directions(server_factory, shared_memory):
     x = np.resize(np.arange(251, dtype=np.uint8), SHAPE)
-    server = server_factory("--max-call-bytes", str(5 << 30))
+    server = server_factory("--max-call-bytes", str(5 << 30), why="its calls may be large")
     with sc.connect(server.address, shared_memory=shared_memory) as client:
         result = client.diff(x, axis=0, prepend=np.uint8(0), mesh=sc.Mesh(x=8), spec=P("x", None)).array
     assert result.nbytes > 1 << 31
@@ -28,7 +28,13 @@ def test_more_than_two_gib_travel_in_both_directions(server_factory, shared_memo
 
 def test_more_than_two_gib_stay_and_come_back(server_factory):
     x = np.resize(np.arange(253, dtype=np.uint8), SHAPE)
-    server = server_factory("--max-resident-bytes", str(5 << 30), "--max-resident-bytes-per-client", str(5 << 30))
+    server = server_factory(
+        "--max-resident-bytes",
+        str(5 << 30),
+        "--max-resident-bytes-per-client",
+        str(5 << 30),
+        why="its arrays may be large",
+    )
     with sc.connect(server.address, shared_memory=False) as client:
         with client.put(x, mesh=sc.Mesh(x=8), spec=P("x", None)) as resident:
             back = resident.get()

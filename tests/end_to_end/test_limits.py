@@ -24,7 +24,7 @@ LARGE = np.ones((512, 2048))  # 8 MiB; a difference gives as much back
 @pytest.fixture(scope="module")
 def poor_server() -> Iterator[ServerProcess]:
     budget = ("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20))
-    with running_server(*budget, "--trim-after-s", "0.2") as server:
+    with running_server(*budget, "--trim-after-s", "0.2", why="its memory is small") as server:
         yield server
 
 
@@ -38,7 +38,7 @@ def poor(poor_server: ServerProcess) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def crowded_server() -> Iterator[ServerProcess]:
     flags = ("--max-concurrent-calls", "1", "--max-cached-bytes", str(1 << 20))
-    with running_server(*flags, log=Path(os.devnull)) as server:
+    with running_server(*flags, log=Path(os.devnull), why="its calls are few") as server:
         yield server
 
 
@@ -52,7 +52,7 @@ def crowded(crowded_server: ServerProcess) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[ServerProcess]:
     """A server that keeps two programs."""
-    with running_server("--max-cached-programs", "2", log=Path(os.devnull)) as server:
+    with running_server("--max-cached-programs", "2", log=Path(os.devnull), why="its programs are few") as server:
         yield server
 
 

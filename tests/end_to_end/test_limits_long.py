@@ -28,7 +28,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def poor_server() -> Iterator[ServerProcess]:
     budget = ("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20))
-    with running_server(*budget, "--trim-after-s", "0.2") as server:
+    with running_server(*budget, "--trim-after-s", "0.2", why="its memory is small") as server:
         yield server
 
 
@@ -42,7 +42,7 @@ def poor(poor_server: ServerProcess) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def crowded_server() -> Iterator[ServerProcess]:
     flags = ("--max-concurrent-calls", "1", "--max-cached-bytes", str(1 << 20))
-    with running_server(*flags, log=Path(os.devnull)) as server:
+    with running_server(*flags, log=Path(os.devnull), why="its calls are few") as server:
         yield server
 
 
@@ -56,7 +56,7 @@ def crowded(crowded_server: ServerProcess) -> Iterator[ServerProcess]:
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[ServerProcess]:
     """A server that keeps two programs."""
-    with running_server("--max-cached-programs", "2", log=Path(os.devnull)) as server:
+    with running_server("--max-cached-programs", "2", log=Path(os.devnull), why="its programs are few") as server:
         yield server
 
 
@@ -89,7 +89,7 @@ def test_calls_beyond_the_memory_budget_are_refused_and_it_comes_back(poor):
 
 
 def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_waits(server_factory):
-    server = server_factory("--max-device-bytes", str(24 << 20), devices=2)
+    server = server_factory("--max-device-bytes", str(24 << 20), devices=2, why="its devices' memory is small")
     mesh, spec = sc.Mesh(x=2), P("x", None)
     large, half = np.ones((2048, 1024)), np.ones((1024, 1024))  # 16 and 8 MiB
     with sc.connect(server.address) as client, ThreadPoolExecutor(3) as pool:
@@ -122,7 +122,7 @@ def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_wa
 @pytest.mark.parametrize("whose", ["server", "caller"])
 def test_a_stalled_upload_ends_in_time(server_factory, server, whose):
     if whose == "server":
-        server = server_factory("--max-call-s", "1", devices=1)
+        server = server_factory("--max-call-s", "1", devices=1, why="its limits of time are short")
     metadata = [("shardcall-timeout", "1")] if whose == "caller" else []
     done = threading.Event()
 
@@ -141,7 +141,7 @@ def test_a_stalled_upload_ends_in_time(server_factory, server, whose):
 
 
 def test_abandoned_compilations_take_no_slots(server_factory):
-    server = server_factory(log=Path(os.devnull))
+    server = server_factory(log=Path(os.devnull), why="its worker is stopped")
     with sc.connect(server.address) as client:
         (worker,) = server.worker_pids()
         os.kill(worker, signal.SIGSTOP)

@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def measured(folder: Path) -> Iterator[sc.Client]:
     with (
-        running_server(*MEASURED, "--cache-dir", str(folder), devices=2) as server,
+        running_server(*MEASURED, "--cache-dir", str(folder), devices=2, why="it times strategies") as server,
         sc.connect(server.address) as client,
     ):
         yield client

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def measured(folder: Path) -> Iterator[sc.Client]:
     with (
-        running_server(*MEASURED, "--cache-dir", str(folder), devices=2) as server,
+        running_server(*MEASURED, "--cache-dir", str(folder), devices=2, why="it times strategies") as server,
         sc.connect(server.address) as client,
     ):
         yield client
@@ -71,7 +71,10 @@ def test_tuning_results_outlast_the_server_and_a_damaged_file_costs_only_timing_
 
     def timings_of_a_new_server(log: Path) -> dict[str, float]:
         flags = (*MEASURED, "--cache-dir", str(tmp_path))
-        with running_server(*flags, devices=2, log=log) as server, sc.connect(server.address) as client:
+        with (
+            running_server(*flags, devices=2, log=log, why="it times strategies") as server,
+            sc.connect(server.address) as client,
+        ):
             return dict(diff(client).plan.strategy_timings)
 
     timings = timings_of_a_new_server(tmp_path / "first.log")
@@ -85,6 +88,6 @@ def test_tuning_results_outlast_the_server_and_a_damaged_file_costs_only_timing_
 
 def test_a_cache_of_one_program_goes_by_the_rule(tmp_path):
     flags = (*MEASURED, "--cache-dir", str(tmp_path / "cache"), "--max-cached-programs", "1")
-    with running_server(*flags, devices=2) as server, sc.connect(server.address) as client:
+    with running_server(*flags, devices=2, why="it times strategies") as server, sc.connect(server.address) as client:
         for _ in range(2):
             assert diff(client).plan.strategy_timings == {}

@@ -38,7 +38,7 @@ def pss(pids: list[int]) -> int:
 @pytest.fixture(scope="module")
 def keeping() -> Iterator[ServerProcess]:
     """A server that keeps the memory of calls for the next ones."""
-    with running_server("--trim-after-s", "60") as server:
+    with running_server("--trim-after-s", "60", why="it keeps memory for a minute") as server:
         yield server
 
 

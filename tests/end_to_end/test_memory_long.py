@@ -30,7 +30,7 @@ def call(client: sc.Client, x: np.ndarray) -> None:
 @pytest.fixture(scope="module")
 def keeping() -> Iterator[ServerProcess]:
     """A server that keeps the memory of calls for the next ones."""
-    with running_server("--trim-after-s", "60") as server:
+    with running_server("--trim-after-s", "60", why="it keeps memory for a minute") as server:
         yield server
 
 
@@ -52,7 +52,7 @@ def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool, co
 
 @pytest.mark.parametrize("shared_memory", [True, False])
 def test_idle_processes_give_their_memory_back(server_factory, shared_memory: bool):
-    server = server_factory("--trim-after-s", "0.2")
+    server = server_factory("--trim-after-s", "0.2", why="its memory is measured")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=shared_memory) as client:
@@ -65,7 +65,7 @@ def test_idle_processes_give_their_memory_back(server_factory, shared_memory: bo
 
 
 def test_the_memory_of_resident_arrays_is_released_when_they_are_deleted(server_factory):
-    server = server_factory("--trim-after-s", "0.2")
+    server = server_factory("--trim-after-s", "0.2", why="its memory is measured")
     pids = processes(server)
     x = np.random.default_rng(0).standard_normal((4 * ROWS, COLUMNS))
     with sc.connect(server.address, shared_memory=False) as client:
@@ -83,6 +83,7 @@ def test_successive_calls_of_many_sizes_stay_within_the_budget(server_factory):
         *("--max-bytes-in-flight", str(limit), "--max-bytes-per-client", str(limit)),
         *("--max-call-bytes", str(24 * MIB), "--trim-after-s", "60"),
         devices=1,
+        why="its memory is small",
     )
     with sc.connect(server.address, shared_memory=False) as client:
         for i in range(10):

@@ -25,7 +25,7 @@ PLACED = {"mesh": sc.Mesh(x=8), "spec": P("x", None)}
 @pytest.fixture(scope="module")
 def naming() -> Iterator[ServerProcess]:
     """A server whose leases end after 2 s, of which one client may have 6 arrays."""
-    with running_server("--lease-s", "2", "--max-resident-arrays", "8") as running:
+    with running_server("--lease-s", "2", "--max-resident-arrays", "8", why="its leases are short") as running:
         yield running
 
 

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 from end_to_end.messages import header
-from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
+from end_to_end.processes import X, is_busy, left_empty, wait_for
 from end_to_end.segments_by_hand import MIB
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
@@ -50,7 +50,7 @@ def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
 
 @pytest.fixture(scope="module")
 def narrow_server() -> Iterator[ServerProcess]:
-    with running_server("--max-concurrent-calls", "1", devices=1) as running:
+    with running_server("--max-concurrent-calls", "1", devices=1, why="its calls are few") as running:
         yield running
 
 

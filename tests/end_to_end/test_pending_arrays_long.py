@@ -46,7 +46,7 @@ def test_an_array_is_an_operand_of_every_type_of_call(client):
 
 
 def test_a_client_whose_stream_is_refused_submits_by_other_methods(server_factory):
-    server = server_factory("--max-call-streams", "1", devices=1)
+    server = server_factory("--max-call-streams", "1", devices=1, why="it has one call stream")
     with opened(server) as other, sc.connect(server.address) as client:
         other.send(prepare(), item(1, np.arange(8.0)))
         other.result(1)

@@ -30,7 +30,9 @@ def running(tmp_path_factory) -> Iterator[TokenServer]:
     admin = Entry.make(ADMIN, token_file.SCOPES)
     token_file.create(path, [admin])
     token_file.create(token_file.admin_path(path), [Entry.make(ADMIN, token_file.SCOPES)])
-    with running_server("--token-file", path, "--metrics-port", "0", devices=2, log=log) as server:
+    with running_server(
+        "--token-file", path, "--metrics-port", "0", devices=2, log=log, why="its tokens change"
+    ) as server:
         yield TokenServer(server, path, metrics_url(log), {ADMIN: admin})
 
 

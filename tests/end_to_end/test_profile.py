@@ -81,7 +81,7 @@ def _temporary_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recording(_temporary_folder):
-    with running_server() as running:
+    with running_server(why="it records profiles") as running:
         yield running
 
 

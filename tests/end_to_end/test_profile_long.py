@@ -37,7 +37,7 @@ def _temporary_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def recording(_temporary_folder):
-    with running_server() as running:
+    with running_server(why="it records profiles") as running:
         yield running
 
 
@@ -87,7 +87,7 @@ def test_a_restart_of_the_mesh_throws_it_away(recording, tmp_path):
 
 
 def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_one_left(server_factory, tmp_path):
-    killed = server_factory(devices=1)
+    killed = server_factory(devices=1, why="it is killed")
     with sc.connect(killed.address) as client:
         client.profile(tmp_path / "traces").start()
         killed.process.kill()
@@ -96,7 +96,7 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
     an_hour_ago = time.time() - 3600
     os.utime(Path(tempfile.gettempdir(), left), (an_hour_ago, an_hour_ago))
 
-    following = server_factory(devices=1)
+    following = server_factory(devices=1, why="it is killed")
     assert left_on_the_server() == []
     with sc.connect(following.address) as client:
         client.profile(tmp_path / "traces").start()
@@ -107,7 +107,9 @@ def test_the_end_of_a_server_throws_it_away_and_the_next_server_what_a_killed_on
 
 
 def test_a_profile_beyond_the_limit_is_discarded_entirely(server_factory, tmp_path):
-    with sc.connect(server_factory("--max-profile-bytes", str(1 << 20)).address) as client:
+    with sc.connect(
+        server_factory("--max-profile-bytes", str(1 << 20), why="its profiles are limited").address
+    ) as client:
         profile = client.profile(tmp_path / "traces")
         profile.start()
         large = np.ones((64, 64), np.float32)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 
 def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(server_factory):
-    server = server_factory("--max-message-bytes", str(2 << 20))
+    server = server_factory("--max-message-bytes", str(2 << 20), why="its messages are small")
     axes = mesh(**{letter * 64: 1 for letter in "abcdefghijklmnop"})
     x = np.arange(2.0**12).reshape((2,) * 12)
     request = kernel_service_pb2.ExecuteRequest(

@@ -129,7 +129,7 @@ def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, 
 
 
 def test_an_array_of_another_server_is_refused_and_stays(client, server_factory):
-    there = server_factory(devices=1)
+    there = server_factory(devices=1, why="it is another server")
     with sc.connect(there.address) as other, other.put(X) as array:
         for use in (client.delete, client.get, client.diff):
             with pytest.raises(sc.InvalidOperandError, match="is on the server at"):

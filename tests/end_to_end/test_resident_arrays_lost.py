@@ -22,7 +22,7 @@ LEASE = b"lease of a test."
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[ServerProcess]:
     """A server that outlives what the tests do to its mesh, and waits for renewals for 5 s."""
-    with running_server("--lease-s", "5") as running:
+    with running_server("--lease-s", "5", why="its leases are short") as running:
         yield running
 
 

@@ -12,9 +12,9 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import details, open_channel
-from end_to_end.processes import X, holds_nothing, wait_for
+from end_to_end.processes import X, wait_for
 from end_to_end.test_resident_arrays_lost import LEASE, put_request, same
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall import P
@@ -31,7 +31,7 @@ ROWS = P("x", None)
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[ServerProcess]:
     """A server that outlives what the tests do to its mesh, and waits for renewals for 5 s."""
-    with running_server("--lease-s", "5") as running:
+    with running_server("--lease-s", "5", why="its leases are short") as running:
         yield running
 
 
@@ -106,6 +106,7 @@ def test_arrays_beyond_the_limits_are_refused_unless_others_are_deleted(server_f
         str(3 << 19),
         "--max-resident-bytes-per-client",
         str(3 << 19),
+        why="its memory of arrays is small",
     )
 
     def is_refused_more(client: sc.Client) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from end_to_end.processes import holds_nothing, wait_for
+from end_to_end.processes import wait_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import running_server
+from servers import holds_nothing, running_server
 
 import shardcall as sc
 
@@ -198,7 +198,10 @@ def cases(draw: st.DrawFn) -> Case:
 def short_chunks() -> Iterator[sc.Client]:
     """A client that sends and receives in many short chunks what elsewhere is one message."""
     flags = "--max-inline-bytes", str(SHORT_CHUNK // 2), "--max-chunk-bytes", str(SHORT_CHUNK)
-    with running_server(*flags) as server, sc.connect(server.address, shared_memory=False) as client:
+    with (
+        running_server(*flags, why="its chunks are short") as server,
+        sc.connect(server.address, shared_memory=False) as client,
+    ):
         yield client
 
 

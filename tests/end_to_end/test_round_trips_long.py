@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from end_to_end.processes import holds_nothing, wait_for
+from end_to_end.processes import wait_for
 from end_to_end.test_round_trips import LAYOUTS, MIB, SHORT_CHUNK, Case, bits, cases, numpys
 from hypothesis import given, settings
 from pairs import pairs_of
-from servers import running_server
+from servers import holds_nothing, running_server
 
 import shardcall as sc
 
@@ -21,7 +21,10 @@ pytestmark = pytest.mark.long
 def short_chunks() -> Iterator[sc.Client]:
     """A client that sends and receives in many short chunks what elsewhere is one message."""
     flags = "--max-inline-bytes", str(SHORT_CHUNK // 2), "--max-chunk-bytes", str(SHORT_CHUNK)
-    with running_server(*flags) as server, sc.connect(server.address, shared_memory=False) as client:
+    with (
+        running_server(*flags, why="its chunks are short") as server,
+        sc.connect(server.address, shared_memory=False) as client,
+    ):
         yield client
 
 

@@ -22,7 +22,9 @@ import shardcall as sc
 @pytest.fixture(scope="module")
 def unusual() -> Iterator[ServerProcess]:
     """A server with a default mesh that was set, and whose allocator is left alone."""
-    with running_server("--mesh", "a=4,b=2", "--no-tune-allocator") as running:
+    with running_server(
+        "--mesh", "a=4,b=2", "--no-tune-allocator", why="its mesh and its allocator are set"
+    ) as running:
         yield running
 
 

@@ -21,7 +21,9 @@ LARGE = np.random.default_rng(1).standard_normal((1024, 1024))  # 8 MiB
 
 @pytest.fixture(scope="module")
 def tight_server() -> Iterator[ServerProcess]:
-    with running_server("--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2) as server:
+    with running_server(
+        "--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2, why="its segments are small"
+    ) as server:
         yield server
 
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from end_to_end.processes import X, holds_nothing, is_busy, left_empty, wait_for
+from end_to_end.processes import X, is_busy, left_empty, wait_for
 from end_to_end.test_shared_memory import LARGE, SEGMENT_BYTES, shared
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 
@@ -23,7 +23,9 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def tight_server() -> Iterator[ServerProcess]:
-    with running_server("--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2) as server:
+    with running_server(
+        "--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2, why="its segments are small"
+    ) as server:
         yield server
 
 
@@ -35,7 +37,7 @@ def tight(tight_server: ServerProcess) -> Iterator[ServerProcess]:
 
 
 def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="it is killed")
     with sc.connect(server.address) as client:
         result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
         assert shared(result)
@@ -48,7 +50,7 @@ def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
 
 
 def test_an_array_of_empty_is_an_operand_without_a_copy(server_factory):
-    server = server_factory("--max-segment-bytes", str(SEGMENT_BYTES), devices=1)
+    server = server_factory("--max-segment-bytes", str(SEGMENT_BYTES), devices=1, why="its segments are small")
     with sc.connect(server.address) as client:
         x = client.empty((20, 128, 1024))  # 20 MiB: there is no space for a copy or for the result
         x[...] = np.arange(x.size, dtype=np.float64).reshape(x.shape) ** 2
@@ -75,7 +77,7 @@ def streams_silently(client: sc.Client, capfd: pytest.CaptureFixture[str]) -> No
 
 
 def test_shared_memory_can_be_turned_off_by_the_server(server_factory, capfd: pytest.CaptureFixture[str]):
-    server = server_factory("--no-segments", "--log-level", "warning", devices=1)
+    server = server_factory("--no-segments", "--log-level", "warning", devices=1, why="it shares no memory")
     with sc.connect(server.address) as client:
         streams_silently(client, capfd)
         assert client.usage().bytes_high_water < 3 * LARGE.nbytes
@@ -89,7 +91,7 @@ def test_where_the_socket_cannot_be_reached_arrays_are_streamed(
     theirs = tmp_path_factory.mktemp("theirs")  # its path is short enough for a socket's, unlike that of `tmp_path`
     monkeypatch.setenv("TMPDIR", str(theirs))
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    server = server_factory("--log-level", "warning", devices=1)
+    server = server_factory("--log-level", "warning", devices=1, why="its socket is moved")
     assert list(theirs.glob("shardcall-*/segments"))
     theirs.rename(theirs.with_name("gone"))
     with sc.connect(server.address) as client:

@@ -24,7 +24,7 @@ SHARED = f"{US}/u"
 @pytest.fixture(scope="module")
 def naming() -> Iterator[ServerProcess]:
     """A server whose leases end after 2 s, of which one client may have 30 arrays."""
-    with running_server("--lease-s", "2", "--max-resident-arrays", "40") as running:
+    with running_server("--lease-s", "2", "--max-resident-arrays", "40", why="its leases are short") as running:
         yield running
 
 

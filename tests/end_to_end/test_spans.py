@@ -89,7 +89,7 @@ def traced(collector, method) -> Iterator[sc.Client]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
         with (
-            running_server("--otel-endpoint", collector.url, devices=2) as running,
+            running_server("--otel-endpoint", collector.url, devices=2, why="it sends spans to a collector") as running,
             sc.connect(running.address, shared_memory=False, call_stream=method == "CallStream") as client,
         ):
             yield client

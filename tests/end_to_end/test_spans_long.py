@@ -18,7 +18,9 @@ pytestmark = pytest.mark.long
 def test_an_unresponsive_collector_delays_no_call(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")  # so that the server does not try for long when it ends
     with (
-        running_server("--otel-endpoint", "http://127.0.0.1:1", devices=1) as running,
+        running_server(
+            "--otel-endpoint", "http://127.0.0.1:1", devices=1, why="its collector does not respond"
+        ) as running,
         sc.connect(running.address) as client,
     ):
         for _ in range(20):

@@ -48,7 +48,9 @@ def only_streamed(client, monkeypatch) -> sc.Client:
 
 
 def test_puts_count_against_the_window_and_end_when_they_are_cancelled(server_factory):
-    server = server_factory("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), devices=1)
+    server = server_factory(
+        "--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), devices=1, why="its streams are narrow"
+    )
     x = np.ones(1 << 16)
     with opened(server) as stream, sc.connect(server.address) as client:
         stream.send(put(0, x, os.urandom(16)))
@@ -65,7 +67,7 @@ def test_puts_count_against_the_window_and_end_when_they_are_cancelled(server_fa
 
 
 def test_a_put_waits_for_earlier_deletions_if_memory_is_short(server_factory):
-    server = server_factory("--max-resident-bytes", str(1 << 18), devices=1)
+    server = server_factory("--max-resident-bytes", str(1 << 18), devices=1, why="its memory of arrays is small")
     x = np.ones(1 << 14)
     with opened(server) as stream:
         for number in range(0, 20, 2):
@@ -89,7 +91,7 @@ def test_arrays_of_every_element_type_and_layout_are_put(only_streamed, dtype):
 
 
 def test_the_limits_of_arrays_are_those_of_the_rpc(server_factory, monkeypatch):
-    server = server_factory("--max-resident-bytes", str(1 << 16), devices=1)
+    server = server_factory("--max-resident-bytes", str(1 << 16), devices=1, why="its memory of arrays is small")
     with sc.connect(server.address) as client:
         h = client.put(np.zeros(6000))
         messages = []
@@ -109,7 +111,7 @@ def test_the_limits_of_arrays_are_those_of_the_rpc(server_factory, monkeypatch):
 
 
 def test_a_put_outlasts_a_restart_of_the_mesh(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="its worker is killed")
     with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
         lost = client.put(X)
         (worker,) = server.worker_pids()
@@ -124,7 +126,7 @@ def test_a_put_outlasts_a_restart_of_the_mesh(server_factory):
 
 
 def test_a_client_whose_stream_is_refused_puts_by_other_methods(server_factory):
-    server = server_factory("--max-call-streams", "1", devices=1)
+    server = server_factory("--max-call-streams", "1", devices=1, why="it has one call stream")
     with opened(server) as other, sc.connect(server.address) as client:
         other.send(prepare(), item(1, X))
         other.result(1)

@@ -47,7 +47,7 @@ def only_streamed(client, monkeypatch) -> sc.Client:
 
 
 def test_a_read_ends_at_its_deadline_and_when_it_is_cancelled(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="its worker is stopped")
     with opened(server) as stream, sc.connect(server.address) as client, client.put(X) as array:
         handle, pending = bytes.fromhex(array.handle), os.urandom(16)
         stream.send(kept_slot(), item(1, X))
@@ -65,7 +65,9 @@ def test_a_read_ends_at_its_deadline_and_when_it_is_cancelled(server_factory):
 
 
 def test_reads_count_against_the_window(server_factory):
-    server = server_factory("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), devices=1)
+    server = server_factory(
+        "--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), devices=1, why="its streams are narrow"
+    )
     with opened(server) as stream, sc.connect(server.address) as client, client.put(np.ones(100_000)) as array:
         handle = bytes.fromhex(array.handle)
         stream.send(read(0, handle))
@@ -79,7 +81,7 @@ def test_reads_count_against_the_window(server_factory):
 
 
 def test_a_restart_of_the_mesh_loses_the_arrays_of_reads(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="its worker is killed")
     with opened(server) as stream, sc.connect(server.address) as client:
         array = client.put(X)
         (worker,) = server.worker_pids()
@@ -111,7 +113,7 @@ def test_arrays_of_every_element_type_are_read(only_streamed, dtype):
 
 
 def test_a_read_ends_at_its_timeout_and_when_it_is_interrupted(server_factory):
-    server = server_factory(devices=1)
+    server = server_factory(devices=1, why="its worker is stopped")
     with sc.connect(server.address) as client:
         h = client.put(X)
         np.testing.assert_array_equal((h + 1).get(), X + 1)
@@ -131,7 +133,7 @@ def test_a_read_ends_at_its_timeout_and_when_it_is_interrupted(server_factory):
 
 
 def test_a_client_whose_stream_is_refused_reads_by_other_methods(server_factory):
-    server = server_factory("--max-call-streams", "1", devices=1)
+    server = server_factory("--max-call-streams", "1", devices=1, why="it has one call stream")
     with opened(server) as other, sc.connect(server.address) as client:
         other.send(prepare(), item(1, X))
         other.result(1)

@@ -28,7 +28,9 @@ pytestmark = pytest.mark.long
 def observed(tmp_path_factory):
     """A server that shows its metrics and logs every call; itself, where they are, and the log."""
     log = tmp_path_factory.mktemp("observed") / "log"
-    with running_server("--metrics-port", "0", "--log-level", "debug", devices=2, log=log) as running:
+    with running_server(
+        "--metrics-port", "0", "--log-level", "debug", devices=2, log=log, why="its metrics are counted"
+    ) as running:
         yield running, metrics_url(log), log
 
 

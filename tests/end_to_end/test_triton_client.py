@@ -23,7 +23,10 @@ def test_tritonclient_runs_unchanged() -> None:
     if not python:
         pytest.skip(f"{VARIABLE} names no Python with tritonclient[grpc]")
     weights = np.full((8, 8), 2, np.float32)
-    with running_server("--shared-memory-regions") as server, sc.connect(server.address) as client:
+    with (
+        running_server("--shared-memory-regions", why="it has regions of shared memory") as server,
+        sc.connect(server.address) as client,
+    ):
         types = sc.Array((8, 8), "float32"), sc.Array((), "float32")
         client.publish(lambda x, scale: (weights @ x * scale, x.sum()), "model", *types)
         command = (python, _CALLS, server.address, token_of(token_file.user_name()))

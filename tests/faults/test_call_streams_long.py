@@ -18,12 +18,12 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import SMALL_WINDOW, call, open_channel
-from end_to_end.processes import holds_nothing, left_empty, wait_for
+from end_to_end.processes import left_empty, wait_for
 from faults import slow_kernel
 from faults.gauges import MIB
 from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
 from faults.test_call_streams import DIFFERENCE, X
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall.v1 import mesh_pb2

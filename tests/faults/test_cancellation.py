@@ -17,10 +17,10 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import SMALL_WINDOW, call, execute, header, mesh, open_channel, operand, spec, token_of
-from end_to_end.processes import X, holds_nothing, left_empty, wait_for
+from end_to_end.processes import X, left_empty, wait_for
 from faults import slow_kernel
 from faults.canary import Canary
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc

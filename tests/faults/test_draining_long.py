@@ -12,8 +12,9 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, alive, wait_for
+from end_to_end.processes import X, wait_for
 from faults.test_draining import ADMITTING, CLIENTS, _ask_while_it_serves, connected, in_flight, is_refused
+from servers import alive
 
 import shardcall as sc
 

@@ -13,8 +13,9 @@ from statistics import median
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, alive, wait_for
+from end_to_end.processes import X, wait_for
 from faults.restarting import RestartingServer
+from servers import alive
 
 import shardcall as sc
 

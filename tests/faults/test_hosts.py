@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from clusters import child_pids
-from end_to_end.processes import alive, holds_nothing, wait_for
+from end_to_end.processes import wait_for
 from faults.gauges import Gauges
 from faults.host_callers import TIMEOUT_S, Callers, connections_to
 from faults.host_faults import (
@@ -25,6 +25,7 @@ from faults.host_faults import (
     proxied_cluster,
     slow_worker,
 )
+from servers import alive, holds_nothing
 
 import shardcall as sc
 from shardcall import P

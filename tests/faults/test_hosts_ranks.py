@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from clusters import Cluster, child_pids, running_cluster
 from end_to_end.messages import token_of
-from end_to_end.processes import X, alive, wait_for
+from end_to_end.processes import X, wait_for
 from faults.host_faults import proxied_cluster
 from faults.scripted_agent import ScriptedAgent, hello
+from servers import alive
 
 import shardcall as sc
 from shardcall import P

@@ -14,10 +14,10 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import EXHAUSTED, chunk, details, execute, header, open_channel, operand, token_of
-from end_to_end.processes import X, holds_nothing, left_empty, wait_for
+from end_to_end.processes import X, left_empty, wait_for
 from end_to_end.segments_by_hand import held_segment
 from faults.polite import Outcome, all_at_once
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 from end_to_end.messages import token_of
-from end_to_end.processes import holds_nothing, wait_for
+from end_to_end.processes import wait_for
 from faults.gauges import AllowedGrowth, Gauges, drift_report, growth
-from servers import ServerProcess, running_server
+from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
 

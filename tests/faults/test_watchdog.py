@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from end_to_end.messages import open_channel
-from end_to_end.processes import X, alive, computing, wait_for
+from end_to_end.processes import X, computing, wait_for
 from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from servers import ServerProcess
+from servers import ServerProcess, alive
 
 import shardcall as sc
 from shardcall import aio

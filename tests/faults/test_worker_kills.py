@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, alive, holds_nothing, wait_for
-from servers import ServerProcess, start_server
+from end_to_end.processes import X, wait_for
+from servers import ServerProcess, alive, holds_nothing, start_server
 
 import shardcall as sc
 

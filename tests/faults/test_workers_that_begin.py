@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from end_to_end.processes import alive, wait_for
+from end_to_end.processes import wait_for
+from servers import alive
 
 _JAX_THAT_TAKES_LONG = """
 import os, pathlib, time

@@ -31,7 +31,7 @@ def sources(root: Path) -> list[str]:
 
 
 class Mirror:
-    """Which test files mirror which source: those of the short form, or the others.
+    """The test files that mirror source files, among those of the short form or among the others.
 
     Args:
         root: of the tree with both.

@@ -13,8 +13,8 @@ from servers import PROFILES
 
 TESTS = Path(__file__).resolve().parents[1]
 MAX_PROFILES, MAX_SECONDS = 6, 1150
-MAX_MARKS, MAX_WITHOUT_REASON = 85, 58
-"""Marks on tests and parameters, and servers without a reason, that are still to be mended: no new ones are added."""
+MAX_MARKS = 85
+"""Marks on tests and parameters, which are still to be mended: no new ones are added."""
 STARTING = {"running_server", "server_factory"}
 """The functions that start a server of a test's own."""
 PUBLIC = {"_src", "_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_svg_", "_exit"}
@@ -52,12 +52,11 @@ def test_the_mark_long_is_at_the_head_of_a_file() -> None:
 
 
 def test_a_server_of_one_test_alone_has_a_reason() -> None:
-    calls = {place: node for place, node in nodes("|".join(STARTING)) if isinstance(node, ast.Call)}
-    starting = {place: node for place, node in calls.items() if ast.unparse(node.func).split(".")[-1] in STARTING}
+    calls = [(place, node) for place, node in nodes("|".join(STARTING)) if isinstance(node, ast.Call)]
+    starting = [(place, node) for place, node in calls if ast.unparse(node.func).split(".")[-1] in STARTING]
     assert starting
-    passed_on = {place for place, node in starting.items() if {None, "why"} & {word.arg for word in node.keywords}}
-    without = sorted(starting.keys() - passed_on)
-    assert len(without) <= MAX_WITHOUT_REASON, without
+    without = sorted(place for place, node in starting if not {None, "why"} & {word.arg for word in node.keywords})
+    assert without == []
 
 
 def test_few_servers_are_shared() -> None:
