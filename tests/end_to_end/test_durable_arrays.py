@@ -134,7 +134,7 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
     assert len([name for name in servers.files() if name.endswith(".npy")]) == len(values)  # written once
 
 
-def test_without_a_folder_no_array_is_durable(server_factory):
-    with sc.connect(server_factory(devices=1, why="it has no folder").address) as client:
+def test_without_a_folder_no_array_is_durable(limited_server):
+    with sc.connect(limited_server.address) as client:
         error = refused(lambda: client.put(X, name="u", durable=True))
         assert (error.reason, "--array-dir" in str(error)) == ("FILES_UNAVAILABLE", True)
