@@ -60,22 +60,7 @@ FUNCTIONS = {
 }
 
 
-LONG = {
-    "functions",
-    "of all",
-    "beside the axis",
-    "the flattened index",
-    "sorted beside",
-    "positions",
-    "a vector",
-    "a column in place",
-    "another type",
-}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in FUNCTIONS]
-)
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_ten_lengths_are_one_program(client, name):
     function = FUNCTIONS[name]
     client.synchronize()
