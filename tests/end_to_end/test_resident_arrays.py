@@ -69,7 +69,9 @@ def test_an_array_that_was_put_is_described_and_fetched(either, x):
             there.mesh,
             there.padded_shape,
         )
-        assert [array.handle for array in either.list()] == [there.handle]
+        # Arrays of earlier tests may be waiting for the garbage collector.
+        assert [array.handle for array in either.list()].count(there.handle) == 1
+    assert there.handle not in [array.handle for array in either.list()]
     with pytest.raises(sc.ArrayLostError):
         either.get(there)
     with pytest.raises(sc.ArrayLostError) as caught:
