@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from client_parts import remote_arrays_of
 from end_to_end.processes import X
 
 import shardcall as sc
 from shardcall import P
-from shardcall._src.rpc.deadline import Deadline
 
 MESH = sc.Mesh(x=8)
 ROWS = P("x", None)
 LARGE = np.random.default_rng(3).standard_normal((1024, 130))  # 1 MiB and more: a segment, or a stream
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _without_what_other_files_lost() -> Iterator[None]:
-    """The objects that there are when these tests begin are looked through once, and not by each."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+@pytest.fixture
+def client(server) -> Iterator[sc.Client]:
+    """A client without arrays of other tests."""
+    with sc.connect(server.address) as connected:
+        yield connected
 
 
-@pytest.fixture(autouse=True)
-def _without_what_others_lost(client, streaming, unary) -> None:
-    """Arrays whose objects earlier tests have lost, which else go with the next that is made, or with time."""
-    gc.collect()
-    for one in (client, streaming, unary):
-        remote_arrays_of(one)._delete_dropped(Deadline(20.0))
+@pytest.fixture
+def streaming(server) -> Iterator[sc.Client]:
+    with sc.connect(server.address, shared_memory=False) as connected:
+        yield connected
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def unary(server) -> Iterator[sc.Client]:
     with sc.connect(server.address, shared_memory=False, call_stream=False) as connected:
         yield connected
@@ -69,9 +62,7 @@ def test_an_array_that_was_put_is_described_and_fetched(either, x):
             there.mesh,
             there.padded_shape,
         )
-        # Arrays of earlier tests may be waiting for the garbage collector.
-        assert [array.handle for array in either.list()].count(there.handle) == 1
-    assert there.handle not in [array.handle for array in either.list()]
+        assert [array.handle for array in either.list()] == [there.handle]
     with pytest.raises(sc.ArrayLostError):
         either.get(there)
     with pytest.raises(sc.ArrayLostError) as caught:

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from client_parts import remote_arrays_of
 from end_to_end.processes import X
 from end_to_end.test_resident_arrays import LARGE, MESH, ROWS, same
 from pairs import pairs_of
 
 import shardcall as sc
 from shardcall import P
-from shardcall._src.rpc.deadline import Deadline
 
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _without_what_other_files_lost() -> Iterator[None]:
-    """The objects that there are when these tests begin are looked through once, and not by each."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
+@pytest.fixture
+def client(server) -> Iterator[sc.Client]:
+    """A client without arrays of other tests."""
+    with sc.connect(server.address) as connected:
+        yield connected
 
 
-@pytest.fixture(autouse=True)
-def _without_what_others_lost(client, streaming, unary) -> None:
-    """Arrays whose objects earlier tests have lost, which else go with the next that is made, or with time."""
-    gc.collect()
-    for one in (client, streaming, unary):
-        remote_arrays_of(one)._delete_dropped(Deadline(20.0))
+@pytest.fixture
+def streaming(server) -> Iterator[sc.Client]:
+    with sc.connect(server.address, shared_memory=False) as connected:
+        yield connected
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def unary(server) -> Iterator[sc.Client]:
     with sc.connect(server.address, shared_memory=False, call_stream=False) as connected:
         yield connected
