@@ -30,7 +30,7 @@ install = mv $(venv_uv) $(environment)/.unfinished; $(uv) pip install --quiet --
 # A file's tests stay in one process, so that what they share is made once, and those files begin first that take longest
 # (tests/conftest.py). Many wait, so two processes more than there are processors; more than 4 would wait for one long file.
 in_parallel = -n $(shell $(PYTHON) -c 'import os; print(min(4, 2 + (os.cpu_count() or 1)))') --dist loadfile --no-loadscope-reorder
-full := --full --timeout 3600
+hours := --timeout 3600
 
 # An environment is up to date when it holds the stamp of what it was made from and of its path:
 # contents, not times, so that a fresh clone, a switch of branches and a moved folder are all noticed.
@@ -46,7 +46,7 @@ node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-docker test-long test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions docs protos lock release clean venv venv-docs venv-protos
+.PHONY: help demo cluster-demo notebooks test test-docker test-long test-coverage test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions docs protos lock release clean venv venv-docs venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -63,23 +63,29 @@ notebooks: $(venv) ## execute the notebooks of examples/notebooks and write thei
 	@$(run) examples/notebooks/execute.py $(ARGS)
 
 test: $(venv) ## run the tests, without the long ones
-	@echo 'Testing (make test-all adds the tests marked long; ARGS="-k name" picks some)'
+	@echo 'Testing (make test-all adds the long files; ARGS="-k name" picks some)'
 	@$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
 
 test-docker: $(venv) ## run the tests of the container and of the cluster (needs Docker)
 	@$(run) -m pytest tests/project -n 0 -m docker $(ARGS)
 
-test-long: $(venv) ## run long tests (ARGS="tests/kernels" picks some)
-	@$(run) -m pytest $(in_parallel) -m 'long and not docker and not soak and not fuzz' $(ARGS)
+test-long: $(venv) ## run the long tests (ARGS="tests/kernels" picks some, PART=3/40 one of 40 parts)
+	@$(run) -m pytest $(in_parallel) -m 'long and not docker and not soak and not fuzz' $(hours) $(if $(PART),--part $(PART)) $(ARGS)
 
 test-under-load: $(venv) ## run the tests beside 8 busy loops (LOAD=20 for more)
 	@echo 'Testing beside $(LOAD) busy loops'
 	@trap 'kill $$loops' EXIT; for i in $$(seq $(LOAD)); do (while :; do :; done) & loops="$$loops $$!"; done; \
 	$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
 
-test-all: $(venv) ## run every test, the long ones too (PART=3/40: one of 40 parts)
-	@echo 'Testing everything, the long tests too'
-	@$(run) -m pytest $(in_parallel) -m 'not soak and not fuzz' $(full) $(if $(PART),--part $(PART)) $(ARGS)
+test-coverage: $(venv) ## run the tests, without the long ones, and name modules of which they run few lines in any process
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
+	$(run) -m coverage run --data-file="$$folder/data" -m pytest $(in_parallel) -m 'not long' $(ARGS) && \
+	$(run) tests/module_coverage.py "$$folder/data"
+
+test-all: ## run every test: test-coverage, test-docker and test-long
+	@$(MAKE) --no-print-directory test-coverage
+	@$(MAKE) --no-print-directory test-docker
+	@$(MAKE) --no-print-directory test-long
 
 # Each process of the tests has a cluster of its own: one for each processor is enough. The long tests add shapes and
 # layouts, which make test-all computes on one host: across hosts every call takes some 50 ms.
@@ -102,13 +108,13 @@ gpu: $(venv) ## on a machine with a GPU: the accuracy table and the first questi
 	@cd tests && ../$(run) -m accuracy --gpu $(ARGS)
 
 fuzz: $(venv) ## send the server thousands of wrong requests
-	@$(run) -m pytest $(in_parallel) -m fuzz $(full) $(ARGS)
+	@$(run) -m pytest $(in_parallel) -m fuzz $(hours) $(ARGS)
 
 mutants: $(venv) ## change the source at random and count the changes that the tests notice (ARGS="--count 60 --seed 1")
 	@cd tests && ../$(run) -m mutants $(ARGS)
 
 soak: $(venv) ## load the server for an hour, with faults and attacks, and watch its memory
-	@$(run) -m pytest -m soak $(full) $(ARGS)
+	@$(run) -m pytest -m soak $(hours) $(ARGS)
 
 lint: $(venv) ## check format, lint and types of the Python, and lint the protos where npm is installed
 	$(run) -m ruff format --check .

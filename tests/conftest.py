@@ -33,7 +33,6 @@ settings.load_profile("shardcall")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the options of this project's tests."""
-    parser.addoption("--full", action="store_true", help="full counts and durations in tests/faults")
     parser.addoption("--every-case", action="store_true", help="not samples of cases, nor of NumPy's calls: for hours")
     parser.addoption("--part", metavar="K/N", help="run only the K-th of N parts of the tests, the same in every run")
     parser.addoption(

@@ -3,7 +3,7 @@
     cd tests && python -m mutants.changed [COMMIT]
 
 Without a commit, changes count since the newest tag, or else since the merge base with the branch that the clone came
-from. Prints nothing where there is neither, or nothing has changed.
+from; where these are missing or the newest commit itself, those of the last commits count.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from mutants.mirror import Mirror, sources
 ROOT = Path(__file__).resolve().parents[2]
 FILES = 3
 """The long files for a source file, at most."""
+COMMITS = 10
+"""The last commits that count without a base."""
 
 
 def _git(*arguments: str) -> str:
@@ -29,8 +31,9 @@ def _git(*arguments: str) -> str:
 def base() -> str:
     """Returns the commit since which changes count, or nothing."""
     head = _git("rev-parse", "HEAD")
-    for commit in (_git("describe", "--tags", "--abbrev=0"), _git("merge-base", "HEAD", "origin/HEAD")):
-        if commit and _git("rev-parse", f"{commit}^{{commit}}") != head:
+    tag, merge_base = _git("describe", "--tags", "--abbrev=0"), _git("merge-base", "HEAD", "origin/HEAD")
+    for commit in (tag, merge_base, f"HEAD~{COMMITS}"):
+        if commit and _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}") not in ("", head):
             return commit
     return ""
 
