@@ -21,7 +21,7 @@ def test_the_factory_serves_three_layouts_of_a_size_that_is_not_divided(client):
     assert failed(load("ahead_of_time_factory").compare_layouts(client, 43)) == []
 
 
-@pytest.mark.parametrize("rows", [4, 4 * 7, 32])
+@pytest.mark.parametrize("rows", [4, 13, 4 * 7, 32])
 def test_lhs_may_be_gathered_in_blocks_of_any_size(client, rows):
     assert failed(load("collective_matmul").gathered_lhs(client, rows, 12, 8)) == []
 
