@@ -66,18 +66,14 @@ CLIENTS: Mapping[str, tuple[Callable[[Path], Command], str]] = {
 
 
 @pytest.fixture(scope="module", params=CLIENTS)
-def client_and_refusal(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Command, str]:
+def client_and_refusal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Command, str]:
     build, refusal = CLIENTS[request.param]
     return build(tmp_path_factory.mktemp(request.param)), refusal
 
 
 def run(client: Command, address: str, token: str, authority: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "SHARDCALL_TOKEN": token, "SHARDCALL_CA_CERTIFICATE": authority}
-    return subprocess.run(
-        [*client, address], capture_output=True, text=True, timeout=300, env=environment, check=False
-    )
+    return subprocess.run([*client, address], capture_output=True, text=True, timeout=300, env=environment, check=False)
 
 
 def test_a_client_calls_a_kernel_and_gets_the_reason_of_a_refusal(
