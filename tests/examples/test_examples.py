@@ -98,7 +98,7 @@ def test_arrays_that_nobody_placed_go_to_the_devices_of_the_others(client):
 
 
 @pytest.mark.parametrize("spec", [sc.P("b", "a"), sc.P(None, None)], ids=["transposed", "replicated"])
-def test_a_computation_shards_what_it_computes_in_another_way(client, spec):
+def test_a_computation_may_shard_its_results_anew(client, spec):
     values = np.arange(64.0).reshape(8, 8)
     x = client.put(values, mesh=sc.Mesh(a=4, b=2), spec=sc.P("a", "b"))
     doubled = client.jit(lambda x: client.xp.with_spec(x + 1, spec) * 2)(x)
@@ -121,7 +121,7 @@ def test_random_numbers_depend_on_the_key_and_not_on_the_mesh(client):
     assert set(draw(42, 8)).isdisjoint(draw(43, 8))
 
 
-def test_partial_sums_are_completed_by_every_strategy_in_a_profile_of_their_own(client, tmp_path):
+def test_partial_sums_are_completed_by_every_strategy_within_a_profile(client, tmp_path):
     with client.profile(tmp_path) as profile:
         assert failed(load("collective_matmul").partial_sums(client)) == []
     assert [*profile.path.glob("*.trace.json.gz")]

@@ -1,13 +1,13 @@
 """docker-compose.yml and the Dockerfile, without Docker: their names fit each other, and no service has rights."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from project.compose import answers
+from project.conftest import Require, Run
 
 Compose = dict[str, Any]
 
@@ -36,7 +36,7 @@ def test_every_service_of_the_image_is_without_rights(compose: Compose) -> None:
         assert service["security_opt"] == ["no-new-privileges:true"], name
 
 
-def test_the_engine_accepts_the_file(root: Path, run: Callable[..., str], require: Callable[[bool, str], None]) -> None:
+def test_the_engine_accepts_the_file(root: Path, run: Run, require: Require) -> None:
     commands = (("docker", "compose"), ("docker-compose",))
     compose = next((command for command in commands if answers(*command, "version")), ())
     require(bool(compose), "docker compose")
