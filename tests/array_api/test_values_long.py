@@ -1,4 +1,4 @@
-"""Values of large programs, special values of the narrower element type, and parts of results by their names."""
+"""Values of large programs, special values of the narrower element type, and sets."""
 
 import numpy as np
 import pytest
@@ -18,8 +18,11 @@ def test_special_values(client, table):
     check(client, table, "float32")
 
 
-def test_parts_of_sets_have_names(client):
-    x = client.put(np.array([2.0, 1.0, 2.0]))
+def test_sets_are_those_of_numpy_but_for_nan(client):
+    values = np.array([2.0, np.nan, 1.0, 2.0, np.nan])
+    x = client.put(values)
     counted, inverse = client.xp.unique_counts(x), client.xp.unique_inverse(x)
-    assert (counted.values.get().tolist(), counted.counts.get().tolist()) == ([1, 2], [1, 2])
-    assert (inverse.values.get().tolist(), inverse.inverse_indices.get().tolist()) == ([1, 2], [1, 0, 1])
+    for item in (counted.values, inverse.values, client.xp.unique_values(x)):
+        np.testing.assert_array_equal(item.get(), [1, 2, np.nan, np.nan])
+    assert counted.counts.get().tolist() == [1, 2, 1, 1]
+    np.testing.assert_array_equal(inverse.values.get()[inverse.inverse_indices.get()], values)
