@@ -11,13 +11,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import IO
+
+from servers import children
 
 # A machine that is held up for a while is no reason to count anybody out: tests of silence and lag set these anew.
 PATIENCE = ("--host-silence-s", "600", "--worker-silence-s", "600", "--straggler-timeout-s", "600")
 _HOSTS_MAY_JOIN = re.compile(r'"by": "shardcall worker --join (\S+?)"')
 _READY = re.compile(r"shardcall ready at (\S+) ")
+child_pids = children
 _START_S = 600.0
 _END_S = 60.0
 _PR_SET_PDEATHSIG = 1
@@ -175,17 +177,6 @@ class Cluster:
             self.process.kill()
             for agent in self.agents.values():
                 agent.end()
-
-
-def child_pids(pid: int) -> list[int]:
-    """The ids of a process's child processes; none where it is gone."""
-    pids: list[int] = []
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            pids += map(int, (task / "children").read_text().split())
-    except (FileNotFoundError, ProcessLookupError):  # it, or one of its threads, has just ended
-        pass
-    return pids
 
 
 @contextmanager

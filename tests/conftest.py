@@ -23,8 +23,8 @@ import shardcall as sc
 from shardcall_core import locks
 from shardcall_core.wire import token_file
 
-LONG_FORM = Sampling(strength=3, cases=64, values=16)
-LONG_FORM_OF_FOLDERS = {"numpy_suite": Sampling(strength=2, cases=8, values=8)}
+LONG_FORM = Sampling(cases=32, values=64)
+LONG_FORM_OF_FOLDERS = {"numpy_suite": Sampling(cases=8, values=8)}
 _BEGAN = time.monotonic()
 # How long an example takes says as much about the machine as about the code.
 settings.register_profile("shardcall", deadline=None, suppress_health_check=[HealthCheck.too_slow])

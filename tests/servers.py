@@ -106,11 +106,12 @@ class ServerProcess:
 
 
 def children(pid: int) -> list[int]:
-    """Returns the ids of the child processes of a process."""
+    """Returns the ids of the child processes of a process; none where it is gone."""
     pids: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(FileNotFoundError):  # a thread that has just ended
-            pids += map(int, (task / "children").read_text().split())
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+                pids += map(int, (task / "children").read_text().split())
     return pids
 
 

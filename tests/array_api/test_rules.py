@@ -76,18 +76,13 @@ def test_nothing_is_equal_to_nan_in_sets(xp, private_client):
     values = np.array([[2.0, np.nan, -0.0], [np.nan, 2.0, 0.0]])
     computed = xp.unique_all(private_client.put(values))
     assert computed._fields == ("values", "indices", "inverse_indices", "counts")
-    assert xp.unique_counts(private_client.put(X))._fields == ("values", "counts")
-    assert xp.unique_inverse(private_client.put(X))._fields == ("values", "inverse_indices")
     assert [item.dtype.name for item in computed] == ["float64", "int64", "int64", "int64"]
-    elements = computed.values.get()
-    assert np.isnan(elements).sum() == 2
-    assert sorted(elements[~np.isnan(elements)]) == [0, 2]
-    assert dict(zip(elements, computed.counts.get(), strict=True))[2.0] == 2
-    assert set(computed.counts.get()[np.isnan(elements)]) == {1}
+    elements, counts = computed.values.get(), computed.counts.get()
+    np.testing.assert_array_equal(np.sort(elements), [0, 2, np.nan, np.nan])
+    assert [*counts[np.argsort(elements)]] == [2, 2, 1, 1]
     assert computed.inverse_indices.shape == values.shape
     np.testing.assert_array_equal(elements[computed.inverse_indices.get()], values)
     np.testing.assert_array_equal(values.ravel()[computed.indices.get()], elements)
-    assert sorted(xp.unique_values(private_client.put(X)).get()) == [0.5, 1, 2, 3]
 
 
 def test_sorts(xp, private_client):
@@ -122,25 +117,14 @@ def test_positions_and_masks(xp, private_client, x):
 
 def test_pythons_numbers(xp):
     numbers = [(True, bool, True), (-7, int, -7), (2.5, float, 2.5), (1 - 2j, complex, 1 - 2j), (3, float, 3.0)]
-    for value, kind, expected in [
-        *numbers,
-        (2, complex, 2 + 0j),
-        (0.0, bool, False),
-        (np.nan, bool, True),
-        (2.75, int, 2),
-    ]:
+    numbers += [(2, complex, 2 + 0j), (0.0, bool, False), (np.nan, bool, True), (2.75, int, 2)]
+    for value, kind, expected in numbers:
         computed = kind(xp.asarray(value))
         assert (type(computed), computed) == (kind, expected)
     assert operator.index(xp.asarray(3)) == 3
-    for value, kind, error in (
-        (np.nan, int, ValueError),
-        (np.inf, int, OverflowError),
-        (1j, float, TypeError),
-        (1j, int, TypeError),
-        (2.0, operator.index, TypeError),
-        ([1, 2], bool, ValueError),
-        ([1.0, 2.0], float, TypeError),
-    ):
+    refused = [(np.nan, int, ValueError), (np.inf, int, OverflowError), (1j, float, TypeError), (1j, int, TypeError)]
+    refused += [(2.0, operator.index, TypeError), ([1, 2], bool, ValueError), ([1.0, 2.0], float, TypeError)]
+    for value, kind, error in refused:
         with pytest.raises(error):
             kind(xp.asarray(value))
 

@@ -1,4 +1,7 @@
-"""Results for infinities, NaNs and signed zeros, as the array API standard 2024.12 defines them."""
+"""Results for infinities, NaNs and signed zeros, as the array API standard 2024.12 defines them.
+
+Complex numbers with such parts are in kernels/test_complex_edges_long.py.
+"""
 
 import re
 
@@ -71,40 +74,10 @@ remainder     nan,1:nan 1,nan:nan inf,2:nan -inf,inf:nan 0,0:nan -0,0:nan 2,0:na
 remainder     -0,-2:-0 4,2:0 -4,2:0 4,-2:-0 -4,-2:-0 2,inf:2 2,-inf:-inf -2,inf:inf -2,-inf:-2
 subtract      nan,1:nan inf,inf:nan -inf,-inf:nan inf,-inf:inf -0,0:-0 0,0:0 -0,-0:0 3,3:0
 """
-COMPLEX = """
-abs   inf|nan:inf|0 -inf|nan:inf|0 nan|inf:inf|0 1|inf:inf|0 nan|1:nan|0 1|nan:nan|0 nan|nan:nan|0
-acos  0|0:pi/2|-0 -0|0:pi/2|-0 0|nan:pi/2|nan 2|inf:pi/2|-inf 2|nan:nan|nan -inf|2:pi|-inf inf|2:0|-inf nan|2:nan|nan
-acos  -inf|inf:3pi/4|-inf inf|inf:pi/4|-inf inf|nan:nan|~inf -inf|nan:nan|~inf nan|inf:nan|-inf nan|nan:nan|nan
-acosh 0|0:0|pi/2 -0|0:0|pi/2 2|inf:inf|pi/2 0|nan:nan|pi/2 2|nan:nan|nan -inf|2:inf|pi inf|2:inf|0 -inf|inf:inf|3pi/4
-acosh inf|inf:inf|pi/4 inf|nan:inf|nan -inf|nan:inf|nan nan|2:nan|nan nan|inf:inf|nan nan|nan:nan|nan
-asinh 0|0:0|0 2|inf:inf|pi/2 2|nan:nan|nan inf|2:inf|0 inf|inf:inf|pi/4 inf|nan:inf|nan nan|0:nan|0 nan|2:nan|nan
-asinh nan|inf:~inf|nan nan|nan:nan|nan
-atanh 0|0:0|0 0|nan:0|nan 1|0:inf|0 2|inf:0|pi/2 2|nan:nan|nan inf|2:0|pi/2 inf|inf:0|pi/2 inf|nan:0|nan nan|2:nan|nan
-atanh nan|inf:~0|pi/2 nan|nan:nan|nan
-cosh  0|0:1|0 0|inf:nan|~0 0|nan:nan|~0 2|inf:nan|nan 2|nan:nan|nan inf|0:inf|0 inf|2:-inf|inf inf|inf:~inf|nan
-cosh  inf|nan:inf|nan nan|0:nan|~0 nan|2:nan|nan nan|nan:nan|nan
-exp   0|0:1|0 -0|0:1|0 2|inf:nan|nan 2|nan:nan|nan inf|0:inf|0 -inf|2:-0|0 inf|2:-inf|inf -inf|inf:~0|~0
-exp   inf|inf:~inf|nan -inf|nan:~0|~0 inf|nan:~inf|nan nan|0:nan|0 nan|2:nan|nan nan|nan:nan|nan
-expm1 0|0:0|0 -0|0:0|0 2|inf:nan|nan 2|nan:nan|nan inf|0:inf|0 -inf|0:-1|0 inf|2:-inf|inf -inf|inf:-1|~0
-expm1 inf|inf:~inf|nan -inf|nan:-1|~0 inf|nan:~inf|nan nan|0:nan|0 nan|2:nan|nan nan|nan:nan|nan
-log   -0|0:-inf|pi 0|0:-inf|0 2|inf:inf|pi/2 2|nan:nan|nan -inf|2:inf|pi inf|2:inf|0 -inf|inf:inf|3pi/4 inf|inf:inf|pi/4
-log   inf|nan:inf|nan -inf|nan:inf|nan nan|2:nan|nan nan|inf:inf|nan nan|nan:nan|nan
-log1p -1|0:-inf|0 2|inf:inf|pi/2 2|nan:nan|nan -inf|2:inf|pi inf|2:inf|0 -inf|inf:inf|3pi/4 inf|inf:inf|pi/4
-log1p inf|nan:inf|nan -inf|nan:inf|nan nan|2:nan|nan nan|inf:inf|nan nan|nan:nan|nan
-sinh  0|0:0|0 0|inf:~0|nan 0|nan:~0|nan 2|inf:nan|nan 2|nan:nan|nan inf|0:inf|0 inf|2:-inf|inf inf|inf:~inf|nan
-sinh  inf|nan:~inf|nan nan|0:nan|0 nan|2:nan|nan nan|nan:nan|nan
-sqrt  0|0:0|0 -0|0:0|0 2|inf:inf|inf nan|inf:inf|inf 2|nan:nan|nan -inf|2:0|inf inf|2:inf|0 -inf|nan:nan|~inf
-sqrt  inf|nan:inf|nan nan|2:nan|nan nan|nan:nan|nan
-tanh  0|0:0|0 2|inf:nan|nan 2|nan:nan|nan inf|2:1|0 inf|inf:1|~0 inf|nan:1|~0 nan|0:nan|0 nan|2:nan|nan nan|nan:nan|nan
-"""
-"""Operands and results; ~ is either sign, | is before an imaginary part. Conjugate operands have conjugate results."""
+"""Operands and results."""
 
-NUMPY_WINS = """
-floor_divide -2,inf:-0 2,-inf:-0 inf,2:inf inf,-2:-inf -inf,2:-inf -inf,-2:inf
-expm1        -0|0:0|0 inf|0:inf|0 -inf|inf:-1|~0 -inf|nan:-1|~0 inf|inf:~inf|nan inf|nan:~inf|nan nan|0:nan|0
-tanh         inf|2:1|0
-"""
-"""The rows that NumPy does not follow, either: results are NumPy's."""
+NUMPY_WINS = {"-2,inf:-0", "2,-inf:-0", "inf,2:inf", "inf,-2:-inf", "-inf,2:-inf", "-inf,-2:inf"}
+"""The cases of floor_divide that NumPy does not follow, either: results are NumPy's."""
 
 
 def rows_of(table):
@@ -116,41 +89,31 @@ def rows_of(table):
 
 
 def number(text):
-    match = re.fullmatch(r"([-~]?)(\d*)pi(?:/(\d))?", text)
+    match = re.fullmatch(r"(-?)(\d*)pi(?:/(\d))?", text)
     if match is None:
-        return float(text.replace("~", ""))
-    return (-1 if match[1] == "-" else 1) * int(match[2] or 1) * np.pi / int(match[3] or 1)
+        return float(text)
+    return (-1 if match[1] else 1) * int(match[2] or 1) * np.pi / int(match[3] or 1)
 
 
 def operands_of(cases, dtype):
     """Returns the operands of cases as arrays."""
     texts = [case.partition(":")[0].split(",") for case in cases]
-    return [np.array([value(text) for text in column], dtype) for column in zip(*texts, strict=True)]
-
-
-def value(text):
-    return complex(*map(number, text.split("|"))) if "|" in text else number(text)
+    return [np.array([number(text) for text in column], dtype) for column in zip(*texts, strict=True)]
 
 
 def agrees(actual, text):
     """Returns whether a number is what a table says: the same bits, but for fractions of pi."""
-    if "|" in text:
-        return all(agrees(*item) for item in zip((actual.real, actual.imag), text.split("|"), strict=True))
     expected = number(text)
     if np.isnan(expected):
         return np.isnan(actual)
     if "pi" in text:
         return abs(actual - expected) <= 2 * np.spacing(actual.dtype.type(abs(expected)))
-    if text.startswith("~"):
-        return abs(actual) == expected
     return actual == expected and np.signbit(actual) == np.signbit(expected)
 
 
 def check(client, table, dtype):
     rows = rows_of(table)
     operands = {name: operands_of(cases, dtype) for name, cases in rows.items()}
-    if np.iscomplexobj(np.zeros(0, dtype)):
-        operands = {name: [np.concatenate([x, x.conj()])] for name, (x,) in operands.items()}
     run = client.jit(lambda arguments: {name: getattr(client.xp, name)(*item) for name, item in arguments.items()})
     results = run(operands)
     wrong = []
@@ -159,17 +122,13 @@ def check(client, table, dtype):
             numpys = getattr(np, name)(*operands[name])
         ours = results[name].get()
         assert ours.dtype == numpys.dtype
-        half = len(cases)
-        pairs = [*zip(ours, numpys, strict=True)][:half] + [*zip(ours.conj(), numpys.conj(), strict=True)][half:]
-        for i, (result, other) in enumerate(pairs):
-            case = cases[i % half]
-            text = case.partition(":")[2]
-            is_numpys = case in rows_of(NUMPY_WINS).get(name, ())
-            if repr(result) != repr(other) if is_numpys else not agrees(result, text):
+        for case, result, other in zip(cases, ours, numpys, strict=True):
+            is_numpys = name == "floor_divide" and case in NUMPY_WINS
+            if repr(result) != repr(other) if is_numpys else not agrees(result, case.partition(":")[2]):
                 wrong.append(f"{name} {case}: {result}, and NumPy has {other}")
     assert not wrong
 
 
-@pytest.mark.parametrize(("table", "dtype"), [(REAL, "float64"), (PAIRS, "float64"), (COMPLEX, "complex128")])
-def test_special_values(client, table, dtype):
-    check(client, table, dtype)
+@pytest.mark.parametrize("table", [REAL, PAIRS], ids=["real", "pairs"])
+def test_special_values(client, table):
+    check(client, table, "float64")

@@ -5,6 +5,8 @@ import sys
 import pytest
 from array_api import suite
 
+pytestmark = pytest.mark.long
+
 CONFTEST = """
 def pytest_addoption(parser):
     for name in ("xfails-file", "hypothesis-max-examples"):

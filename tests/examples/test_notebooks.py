@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.test_scripts import run
 from rows import rows
 
 pytestmark = pytest.mark.long
@@ -47,15 +46,6 @@ def test_every_cell_was_executed_from_the_first_to_the_last(file: Path) -> None:
 def test_a_notebook_shows_what_its_cells_return(file: Path, tmp_path: Path) -> None:
     copy = tmp_path / file.name
     shutil.copy(file, copy)
-    ended = subprocess.run(
-        [sys.executable, NOTEBOOKS / "execute.py", copy],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=500,
-    )
-    assert ended.returncode == 0, ended.stdout
+    run(NOTEBOOKS / "execute.py", copy)
     for committed, executed in zip(cells(file), cells(copy), strict=True):
         assert shown(executed) == shown(committed), "run make notebooks, and look at what it changes"

@@ -14,6 +14,8 @@ import shardcall as sc
 # Programs are compared element by element.
 pytestmark = pytest.mark.filterwarnings("ignore::shardcall.ElementReadWarning")
 
+EAGER, TRACED = 150, 50
+"""The drawn programs of the short form, 200 together; test_many_programs.py has thousands."""
 FAULTS = (
     ("d = a.T; a = 0; e = d.reshape(-1)", "e[0] = 5"),
     ("d = np.broadcast_to(a, (2, 3, 4)); a = 0; e = d.sum()", "d[0] = 1"),
@@ -67,12 +69,12 @@ def test_values_of_arrays_that_a_traced_function_refers_to_are_refused(read):
 
 def test_programs_have_numpys_memory(record_property):
     client = InProcessClient()
-    compare_drawn(EagerComparison(client.put), range(150), record_property)
+    compare_drawn(EagerComparison(client.put), range(EAGER), record_property)
 
 
 def test_traced_programs_write_to_their_arguments_and_to_what_they_refer_to(record_property):
     client = InProcessClient()
-    compare_drawn(TracedComparison(client, client.put), range(50), record_property, is_traced=True)
+    compare_drawn(TracedComparison(client, client.put), range(TRACED), record_property, is_traced=True)
 
 
 def test_programs_have_numpys_values_on_the_mesh(client, server: ServerProcess, record_property):

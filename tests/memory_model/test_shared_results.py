@@ -31,20 +31,12 @@ def arrays_of(value):
     return [item for item in items if isinstance(item, np.ndarray | sc.RemoteArray)]
 
 
-def on_mesh(client, value, put):
-    """An argument with its arrays on the mesh, which are also added to a list."""
+def placed(put, value, arrays):
+    """An argument with its arrays put elsewhere, which are also added to a list."""
     if isinstance(value, np.ndarray):
-        put.append(client.put(value))
-        return put[-1]
-    return [on_mesh(client, item, put) for item in value] if type(value) is list else value
-
-
-def in_memory(value, copies):
-    """An argument with its arrays copied, which are also added to a list."""
-    if isinstance(value, np.ndarray):
-        copies.append(value.copy())
-        return copies[-1]
-    return [in_memory(item, copies) for item in value] if type(value) is list else value
+        arrays.append(put(value))
+        return arrays[-1]
+    return [placed(put, item, arrays) for item in value] if type(value) is list else value
 
 
 def test_results_share_memory_where_numpys_do():
@@ -54,8 +46,8 @@ def test_results_share_memory_where_numpys_do():
     for name, arguments in itertools.product(names, ARGUMENTS):
         here, there = [], []
         try:
-            expected = arrays_of(getattr(np, name)(*[in_memory(item, here) for item in arguments]))
-            actual = arrays_of(getattr(np, name)(*[on_mesh(client, item, there) for item in arguments]))
+            expected = arrays_of(getattr(np, name)(*[placed(np.copy, item, here) for item in arguments]))
+            actual = arrays_of(getattr(np, name)(*[placed(client.put, item, there) for item in arguments]))
         except Exception:  # noqa: BLE001  # calls that one of them refuses
             continue
         if len(expected) != len(actual) or not there:

@@ -7,18 +7,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_COMPARISONS = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
+_OPPOSITES = {ast.Lt: ast.LtE, ast.Gt: ast.GtE, ast.Eq: ast.NotEq, ast.Is: ast.IsNot, ast.In: ast.NotIn}
+_COMPARISONS = _OPPOSITES | {new: old for old, new in _OPPOSITES.items()}
 _ARITHMETIC = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-SHAPES = 2
+SHAPES = 1
 """How many shapes of a form a case sends of arrays of fewer than 8 elements, and how many of larger ones."""
 CALLS, EVERY = 20, 50
 """How many calls of one form and shape a case sends before it sends only every so many."""
 
-PROGRAMS, EVERY_PROGRAM = 24, 16
+PROGRAMS, EVERY_PROGRAM = 12, 32
 """How many forms and shapes a case sends before it sends only every so many."""
 
 Shape = tuple[int, ...]

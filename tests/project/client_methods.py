@@ -1,4 +1,4 @@
-"""The methods of clients, from the table of functions: writes client/shardcall/methods/kernel_methods.py.
+"""The methods of clients, from the table of functions: writes those of client/shardcall/methods/kernel_methods.py.
 
 .venv/bin/python tests/project/client_methods.py
 """
@@ -18,44 +18,6 @@ from shardcall_core.functions.table import FUNCTIONS
 
 PATH = Path(__file__).resolve().parents[2] / "client/shardcall/methods/kernel_methods.py"
 
-HEAD = '''"""The methods of kernels, with the names and defaults of their NumPy equivalents.
-
-Written by `make functions` from `shardcall_core.functions`, where a function's row says what its method takes.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import SupportsIndex, Unpack
-
-import numpy.typing as npt
-
-from shardcall._src.device_arrays.operands import OperandLike
-from shardcall.methods.kernel_caller import (
-    ArrayOptions,
-    Axes,
-    Axis,
-    BinaryOptions,
-    ClipOptions,
-    KernelCaller,
-    Options,
-    Outcome,
-    ProductOptions,
-    WhereOptions,
-    Widths,
-    kernel_method,
-)
-from shardcall.methods.seeds import seeded
-
-
-class KernelMethods(KernelCaller[Outcome]):
-    """The methods of kernels, with the names and defaults of their NumPy equivalents.
-
-    The methods of a client return a `shardcall.Result`, those of an `aio` client an awaitable of one. Its array is of
-    NumPy's class, and a `shardcall.RemoteArray` with ``keep=True``.
-    """
-'''
-
 OPTIONS: Mapping[tuple[str, ...], str] = {
     (): "Options",
     ("spec",): "ArrayOptions",
@@ -68,10 +30,11 @@ OPTIONS: Mapping[tuple[str, ...], str] = {
 
 
 def source() -> str:
-    """Returns the source of the methods."""
+    """Returns the source of the module: its head as it is, and the methods."""
+    head = PATH.read_text().partition("\n    @kernel_method\n")[0]
     methods = [method_source(function, function.method) for function in FUNCTIONS.values() if function.method]
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PATH), "-"]
-    text = "\n".join([HEAD, *methods])
+    text = "\n".join([head, *methods])
     return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from project.conftest import Require, Run
 
 BUILD_TIMEOUT_S = 600
 
-Run = Callable[..., str]
 Seen = TypeVar("Seen")
 
 
@@ -94,7 +94,7 @@ class Project:
 
 
 @contextmanager
-def isolated_project(run: Run, root: Path, require: Callable[[bool, str], None], *profiles: str) -> Iterator[Project]:
+def isolated_project(run: Run, root: Path, require: Require, *profiles: str) -> Iterator[Project]:
     """A project that is built at the beginning and removed completely at the end."""
     require(answers("docker", "version"), "Docker engine")
     compose = ("docker", "compose") if answers("docker", "compose", "version") else ("docker-compose",)

@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from project.conftest import Require, Run
 from project.test_compatibility import kept
 
 pytestmark = pytest.mark.long
 
-Run = Callable[..., str]
 Reported = Callable[[Sequence[tuple[str, str, str]]], set[tuple[str, str]]]
 MESH, ARRAY, ERROR = "mesh.proto", "array.proto", "error.proto"
 SEGMENT, INFO, PROFILE = "segment_service.proto", "server_info_service.proto", "profile_service.proto"
 
 
 @pytest.fixture(scope="module")
-def buf(root: Path, run: Run, require: Callable[[bool, str], None]) -> Path:
+def buf(root: Path, run: Run, require: Require) -> Path:
     require(shutil.which("npm") is not None and shutil.which("make") is not None, "npm and make")
     run("make", "--no-print-directory", "buf")
     return root / "protos/node_modules/.bin/buf"

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from project.compose import Project, check_has_no_rights, isolated_project, waited
+from project.conftest import Require, Run
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
@@ -30,7 +31,6 @@ MESH_ENDED = "the mesh ended"
 DOCKER_DNS = "127.0.0.11"
 EVERYWHERE = "0.0.0.0"
 
-Require = Callable[[bool, str], None]
 State = dict[str, Any]
 
 
@@ -84,7 +84,7 @@ READ_TOKEN = "import os; os.environ['SHARDCALL_TOKEN'] = open('/trust/client/tok
 
 
 @pytest.fixture(scope="module")
-def started(run: Callable[..., str], root: Path, require: Require) -> Iterator[Cluster]:
+def started(run: Run, root: Path, require: Require) -> Iterator[Cluster]:
     client = f"shardcall-test-client-{secrets.token_hex(4)}"
     with isolated_project(run, root, require, "cluster") as project:
         project("up", "--detach", FRONT_END, *WORKERS)

@@ -1,13 +1,11 @@
 """docker-compose.yml and the Dockerfile, without Docker: their names fit each other, and no service has rights."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from project.compose import answers
 
 Compose = dict[str, Any]
 
@@ -34,13 +32,6 @@ def test_every_service_of_the_image_is_without_rights(compose: Compose) -> None:
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
-
-
-def test_the_engine_accepts_the_file(root: Path, run: Callable[..., str], require: Callable[[bool, str], None]) -> None:
-    commands = (("docker", "compose"), ("docker-compose",))
-    compose = next((command for command in commands if answers(*command, "version")), ())
-    require(bool(compose), "docker compose")
-    run(*compose, "-f", root / "docker-compose.yml", "config", "--quiet")
 
 
 def test_the_image_is_built_of_files_that_exist_and_runs_as_a_user_without_rights(root: Path) -> None:

@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from project.compose import Project, check_has_no_rights, isolated_project, waited
+from project.conftest import Require, Run
 
 import shardcall
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
-Run = Callable[..., str]
-Require = Callable[[bool, str], None]
 
 HEALTHY_TIMEOUT_S = 120
 

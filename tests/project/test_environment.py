@@ -63,13 +63,15 @@ def test_the_demo_installs_the_server_and_the_tests_install_the_rest(checkout: P
     assert installs(checkout, "demo") == ["uv", "server", "build"]
     assert installs(checkout, "demo") == []
     assert installs(checkout, "test") == ["dev"]
-    assert installs(checkout, "test") == []
-    assert installs(checkout, "demo") == []
+    assert installs(checkout, "test") == installs(checkout, "demo") == []
 
 
-def test_the_tests_may_come_first(checkout: Path):
+def test_the_tests_may_come_first_and_an_environment_that_was_moved_is_created_again(checkout: Path):
     assert installs(checkout, "test") == ["uv", "server", "build", "dev"]
     assert installs(checkout, "demo") == []
+    moved = checkout.rename(checkout.with_name("moved"))
+    assert installs(moved, "demo") == ["uv", "server", "build"]
+    assert installs(moved, "test") == ["dev"]
 
 
 @pytest.mark.parametrize(
@@ -91,23 +93,18 @@ def test_what_has_changed_is_installed_again(checkout: Path, changed: str, demo:
     assert installs(checkout, "test") == test
 
 
-def test_an_environment_that_was_moved_is_created_again(checkout: Path):
-    installs(checkout, "test")
-    moved = checkout.rename(checkout.with_name("moved"))
-    assert installs(moved, "demo") == ["uv", "server", "build"]
-    assert installs(moved, "test") == ["dev"]
-
-
 def test_the_lock_needs_uv_alone(checkout: Path):
     change(checkout / "pyproject.toml")
     assert installs(checkout, "lock") == ["uv"]
 
 
-def test_versions_of_python_have_environments(checkout: Path, tmp_path: Path):
+def test_versions_of_python_have_environments_which_are_removed_together(checkout: Path, tmp_path: Path):
     other = f"PYTHON={write_interpreter(tmp_path / 'python3.99', '3.99')}"
     assert installs(checkout, "test") == installs(checkout, "test", other) == ["uv", "server", "build", "dev"]
     assert {folder.name for folder in checkout.glob(".venv*")} == {".venv", ".venv-3.99"}
     assert installs(checkout, "test") == installs(checkout, "test", other) == []
+    subprocess.run(["make", "--no-print-directory", "clean"], cwd=checkout, capture_output=True, check=True)
+    assert not list(checkout.glob(".venv*"))
 
 
 def test_the_version_of_an_interpreter_and_not_its_name_decides(checkout: Path, tmp_path: Path):
@@ -133,11 +130,3 @@ def test_an_interpreter_that_is_not_there_does_not_run_the_tests_in_the_default_
     installs(checkout, "test")
     assert installs(checkout, "test", "PYTHON=python3.no") == ["uv", "server", "build", "dev"]
     assert (checkout / ".venv-python3.no").is_dir()
-
-
-def test_all_environments_are_removed(checkout: Path, tmp_path: Path):
-    other = f"PYTHON={write_interpreter(tmp_path / 'python3.99', '3.99')}"
-    for variables in ((), (other,)):
-        installs(checkout, "demo", *variables)
-    subprocess.run(["make", "--no-print-directory", "clean"], cwd=checkout, capture_output=True, check=True)
-    assert not list(checkout.glob(".venv*"))

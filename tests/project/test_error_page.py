@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -11,6 +10,7 @@ from itertools import chain
 
 import numpy as np
 import pytest
+from end_to_end.messages import token_of
 from project.blocks import ROOT, matches
 from rows import rows
 
@@ -20,7 +20,6 @@ from shardcall._src.rpc.status import ERRORS_BY_REASON
 from shardcall.v1 import error_pb2
 from shardcall_core.call_error import Reason
 from shardcall_core.types.errors import ShardcallError
-from shardcall_core.wire import token_file
 from shardcall_server.frontend.rpc.status import STATUS_CODES
 
 PAGE = (ROOT / "docs/errors.md").read_text()
@@ -86,10 +85,6 @@ REFUSED_BY_THE_CLIENT: dict[str, Callable[[sc.Client], object]] = {
     "MESH_AXIS_REUSED": lambda c: c.diff(X, spec=P("x", "x")),
     "ARRAY_LOST": lambda c: deleted(c).get(),
 }
-
-
-def token_of(principal: str) -> str:
-    return token_file.entry_of(token_file.read(os.environ[token_file.FILE_VARIABLE]), principal).token
 
 
 def closed(address: str) -> sc.Client:

@@ -262,14 +262,9 @@ def test_folders_import_those_below_them(package: str) -> None:
     }
 
 
-def test_no_folders_import_one_another_in_a_circle() -> None:
-    graph = {package_of(module): set() for module in MODULES}
-    for module in set(MODULES) - {"shardcall.__main__", "shardcall.cli.__main__"}:  # each is a command
-        names = imports(module, typed=True) & set(MODULES)
-        graph[package_of(module)] |= {package_of(name) for name in names} - {package_of(module)}
-    TopologicalSorter(graph).prepare()  # raises CycleError
-
-
-def test_no_files_import_one_another_in_a_circle() -> None:
-    graph = {module: {name for name in imports(module, typed=True) if name in MODULES} - {module} for module in MODULES}
+@rows("part", [str, package_of])
+def test_no_files_and_no_folders_import_one_another_in_a_circle(part: Callable[[str], str]) -> None:
+    graph: dict[str, set[str]] = {part(module): set() for module in MODULES}
+    for module in set(MODULES) - {"shardcall.__main__", "shardcall.cli.__main__"}:  # commands
+        graph[part(module)] |= {part(name) for name in imports(module, typed=True) if name in MODULES} - {part(module)}
     TopologicalSorter(graph).prepare()  # raises CycleError

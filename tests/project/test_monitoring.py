@@ -3,16 +3,15 @@
 import json
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from project.compose import Project, isolated_project, waited
+from project.conftest import Require, Run
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
-Run = Callable[..., str]
-Require = Callable[[bool, str], None]
 SCRAPED_TIMEOUT_S = 180
 
 

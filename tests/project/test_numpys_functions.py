@@ -5,17 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from project import numpys_functions
-from project.numpys_functions import MEANINGLESS, MODULES, classified, functions
+from project.numpys_functions import MEANINGLESS, functions
 
 
 @pytest.mark.skipif(not np.__version__.startswith("2.4."), reason="the page is about NumPy 2.4")
 def test_the_page_lists_the_functions():
     assert numpys_functions.PATH.read_text() == numpys_functions.page(), f"run {numpys_functions.__file__}"
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_every_function_is_in_one_group(module):
-    assert sorted(name for names in classified(module).values() for name in names) == functions(module)
 
 
 def test_functions_without_a_meaning_are_functions_of_numpy():

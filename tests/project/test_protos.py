@@ -1,13 +1,10 @@
 """The committed stubs are what the protos generate; `make lint` has buf's lint of these."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-Run = Callable[..., str]
-Require = Callable[[bool, str], None]
+from project.conftest import Require, Run
 
 
 @pytest.fixture(scope="module")

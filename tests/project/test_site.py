@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from project.conftest import Require, Run
 
 import shardcall
 from shardcall_core.functions.table import FUNCTIONS
@@ -22,8 +22,6 @@ from shardcall_server.settings import Settings
 
 pytestmark = pytest.mark.long
 
-Run = Callable[..., str]
-Require = Callable[[bool, str], None]
 GROUPS = ["Start", "Use", "Run", "Understand"]
 PAGES = (
     *("index", "quickstart", "arrays", "errors", "accuracy", "limits", "gallery/index", "gallery/heat"),

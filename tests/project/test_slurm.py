@@ -1,20 +1,19 @@
 """deploy/slurm: jobs that serve, under Debian's Slurm in a container with one node."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import typer.main
 from project.compose import BUILD_TIMEOUT_S, isolated_project, waited
+from project.conftest import Require, Run
 
 from shardcall.cli.app import make_app
 
 pytestmark = pytest.mark.long
 
-Run = Callable[..., str]
-Require = Callable[[bool, str], None]
 SCRIPTS = ("one_node.sbatch", "several_nodes.sbatch")
 TIMEOUT_S = 180
 HOME = "/srv/shardcall"

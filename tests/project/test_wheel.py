@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from project.conftest import Run
 from servers import ServerProcess
 
 import shardcall
 
 pytestmark = pytest.mark.long
 
-Run = Callable[..., str]
 RunClient = Callable[[str], str]
 
 
@@ -42,12 +42,6 @@ def source(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / archive.name.removesuffix(".tar.gz")
 
 
-@pytest.fixture(scope="module")
-def contents(wheel: Path) -> set[str]:
-    with zipfile.ZipFile(wheel) as archive:
-        return set(archive.namelist())
-
-
 @pytest.fixture(scope="module", params=["client", "client-protobuf6"])
 def run_client(
     request: pytest.FixtureRequest, root: Path, run: Run, wheel: Path, tmp_path_factory: pytest.TempPathFactory
@@ -62,7 +56,8 @@ def run_client(
     return lambda code: run(python, "-I", "-W", "error", "-c", code, cwd=target, timeout_s=60)
 
 
-def test_the_wheel_holds_the_five_packages_and_nothing_else(root: Path, contents: set[str]) -> None:
+def test_the_wheel_holds_the_five_packages_and_nothing_else(root: Path, wheel: Path) -> None:
+    contents = archived_files(wheel).keys()
     packages = {"shardcall", "shardcall_core", "shardcall_inference", "shardcall_server", "shardcall_worker"}
     assert {top for name in contents if not (top := name.partition("/")[0]).endswith(".dist-info")} == packages
     sources = {
