@@ -25,8 +25,12 @@ from shardcall_server.compilation.program import Program
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.library import kernels
 
 use_virtual_devices()
+
+KERNELS: Mapping[str, Kernel] = {kernel.name: kernel for kernel in kernels()}
+"""By name."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

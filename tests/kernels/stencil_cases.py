@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from kernels.conftest import KERNELS
 
 from shardcall_core.functions.stencils import CONVOLVE_MODES
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 Layout = tuple[dict[str, int], tuple[Any, ...]]
 """A mesh and the spec of a matrix."""
 LAYOUTS: list[Layout] = [
