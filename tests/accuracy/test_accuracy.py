@@ -1,7 +1,5 @@
 """Every kernel is as accurate as docs/accuracy.md says, for every element type, at 4,096 elements and more."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from accuracy import document

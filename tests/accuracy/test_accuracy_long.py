@@ -1,7 +1,5 @@
 """The tests of `test_accuracy.py` that take long."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

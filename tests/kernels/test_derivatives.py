@@ -1,7 +1,5 @@
 """Derivatives of every kernel, by every strategy and in several layouts, are those of finite differences."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The tests of `test_derivatives.py` that take long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernels import test_derivatives as short

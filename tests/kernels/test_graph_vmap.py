@@ -1,7 +1,5 @@
 """Graphs that are computed for every index of an axis at once: the results are those of one index after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 from kernels.conftest import KERNELS
 from kernels.graphs import GraphWriter

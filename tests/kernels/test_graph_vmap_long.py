@@ -1,7 +1,5 @@
 """The tests of `test_graph_vmap.py` that take long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernels.derivative_cases import CASES

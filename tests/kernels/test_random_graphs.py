@@ -1,7 +1,5 @@
 """Every node of a random graph gives what NumPy gives, and gradients are those of finite differences."""
 
-from __future__ import annotations
-
 import pytest
 from kernels.random_graphs import KERNELS, RandomGraph, assert_near
 

@@ -1,7 +1,5 @@
 """The tests of `test_random_graphs.py` that take long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernels import test_random_graphs as short
