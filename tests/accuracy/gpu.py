@@ -29,18 +29,8 @@ def main(sizes: Callable[[str], tuple[int, ...]]) -> int:
         print("first question on a GPU: skipped, this machine has none that JAX can use")  # noqa: T201
         return 0
     token = new_token()
-    command = [
-        sys.executable,
-        "-m",
-        "shardcall.cli",
-        "serve",
-        "--port",
-        "0",
-        "--platform",
-        "gpu",
-        "--strategy",
-        "fixed",
-    ]
+    command = [sys.executable, "-m", "shardcall.cli", "serve", "--strategy", "fixed"]
+    command += ["--port", "0", "--platform", "gpu"]
     server = ServerProcess([*command, "--exit-with-stdin"], {TOKEN_VARIABLE: token})
     try:
         with sc.connect(server.wait_for_ready(_START_TIMEOUT_S), token=token, progress=False) as client:

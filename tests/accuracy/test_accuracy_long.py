@@ -1,7 +1,5 @@
 """The tests of `test_accuracy.py` that take long."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -10,16 +8,18 @@ import pytest
 from accuracy import arrays, document, elementwise, evaluation
 from accuracy.elementwise import FLOATS, INTEGERS
 from accuracy.test_accuracy import REAL, STATED, TARGETS
-from accuracy.together import run_together
+from kernels.together import run_together
 
 from shardcall_core.element_types import NAMED
-from shardcall_server.authoring.runner import use_virtual_devices
+from shardcall_server.authoring.runner import kernel_case, use_virtual_devices
 from shardcall_server.kernels.elementwise.ufuncs import UFUNCS
+from shardcall_server.kernels.library import kernels
 
 pytestmark = pytest.mark.long
 use_virtual_devices()
 
 
+KERNELS = {kernel.name: kernel for kernel in kernels()}
 SIZES = (4097,)
 COLUMNS = list(itertools.product((*FLOATS, *INTEGERS), (0, 1)))
 """The element types, each with the two halves of its rows."""
@@ -28,8 +28,13 @@ OF_INTEGERS = ("bitwise_and", "bitwise_or", "bitwise_xor", "invert", "left_shift
 
 def check(cases):
     with np.errstate(all="ignore"):
-        cases, wrong = list(cases), {}
-    for case, results in zip(cases, run_together(cases), strict=True):
+        cases, calls, wrong = list(cases), [], {}
+    for case in cases:
+        operands = [None if operand is None else np.asarray(operand) for operand in case.operands]
+        calls.append(
+            (kernel_case(KERNELS[case.kernel], *operands, mesh={"x": 1}, parameters=case.parameters), operands)
+        )
+    for case, results in zip(cases, run_together(calls), strict=True):
         result_accuracy = evaluation.judged(case, results)
         stated = STATED[case.row, "integers" if case.column in INTEGERS else case.column]
         limit = TARGETS.get(case.row, math.inf) if case.column in REAL else math.inf

@@ -25,8 +25,12 @@ from shardcall_server.compilation.program import Program
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.kernels.library import kernels
 
 use_virtual_devices()
+
+KERNELS: Mapping[str, Kernel] = {kernel.name: kernel for kernel in kernels()}
+"""By name."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +42,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 Entries = Sequence[str | tuple[str, ...] | None]
 """A spec as a user writes it, without the P: ``("x", None)``, ``(("a", "b"), None)``."""
+
+
+def assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
+    """Checks that shape, type and values are equal; all NaN count as equal."""
+    assert actual.shape == expected.shape
+    assert actual.dtype == expected.dtype
+    with np.errstate(invalid="ignore"):
+        differ = (actual != expected) & ~((actual != actual) & (expected != expected))  # noqa: PLR0124
+    where = np.argwhere(differ)[:1].tolist()
+    assert not differ.any(), f"{int(differ.sum())} of {differ.size} differ, first at {where}"
+
+
+def assert_same_bits(actual: np.ndarray, expected: np.ndarray, *, any_nan: bool = False) -> None:
+    """Checks that shape, type and bits are equal.
+
+    Args:
+        actual: a result.
+        expected: what it shall be.
+        any_nan: True if all NaN of bfloat16 count as equal: XLA:CPU converts blocks that are padded to float32.
+    """
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    bits = [np.ascontiguousarray(array).view(np.uint8) for array in (actual, expected)]
+    if any_nan and actual.dtype.name == "bfloat16":
+        halves = [part.view(np.uint16) for part in bits]
+        bits = [np.where(part & 0x7FFF > 0x7F80, 0x7FFF, part) for part in halves]
+    assert bits[0].tobytes() == bits[1].tobytes()
 
 
 class Kernels:
@@ -93,12 +123,32 @@ class Kernels:
         return _call(kernel, *operands, **how), operands
 
     def together(self, calls: Iterable[Call], padding: float = 0) -> list[np.ndarray | tuple[np.ndarray, ...]]:
-        """The results of several calls on one mesh, of as few programs as are compiled fast."""
+        """The results of several calls; those of one mesh are compiled as few programs."""
         if self._wire is None:
             results = run_together([*calls], padding)
         else:
             results = [self._wire.run(case, operands) for case, operands in calls]
         return [arrays[0] if len(arrays) == 1 else arrays for arrays in results]
+
+    def check_together(
+        self, cases: Iterable[tuple[Call, Any]], compare: Callable[[Any, Any], None] = assert_same, padding: float = 0
+    ) -> None:
+        """Compares the results of several calls; those of one mesh are compiled together.
+
+        Args:
+            cases: calls and what they shall return.
+            compare: compares results with those; the default for equality.
+            padding: what the operands' padding holds.
+        """
+        cases = [*cases]
+        for (call, expected), actual in zip(cases, self.together([call for call, _ in cases], padding), strict=True):
+            try:
+                compare(actual, expected)
+            except AssertionError as error:
+                case = call[0]
+                what = case.operands, case.mesh, case.in_specs, case.out_specs, case.strategy, case.parameters
+                error.add_note(f"{case.kernel.name} of {what}")
+                raise
 
 
 def _call(
@@ -228,19 +278,14 @@ def values(request: pytest.FixtureRequest) -> Values:
     return Values(sum(request.node.name.encode()))
 
 
-def assert_same(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Checks that shape, type and values are equal; all NaN count as equal."""
-    assert actual.shape == expected.shape
-    assert actual.dtype == expected.dtype
-    with np.errstate(invalid="ignore"):
-        differ = (actual != expected) & ~((actual != actual) & (expected != expected))  # noqa: PLR0124
-    where = np.argwhere(differ)[:1].tolist()
-    assert not differ.any(), f"{int(differ.sum())} of {differ.size} differ, first at {where}"
-
-
 @pytest.fixture(scope="session")
 def same():
     return assert_same
+
+
+@pytest.fixture(scope="session")
+def same_bits():
+    return assert_same_bits
 
 
 @pytest.fixture

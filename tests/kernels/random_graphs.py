@@ -12,7 +12,7 @@ import numpy as np
 from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError
-from shardcall_core.element_types import is_float
+from shardcall_core.element_types import NAMED, is_float
 from shardcall_core.graphs.graph import Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.kernel import Kernel
@@ -179,7 +179,7 @@ def assert_near(
 
 
 def _normal(values: np.random.Generator, shape: tuple[int, ...], name: str) -> np.ndarray:
-    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    dtype = NAMED[name]
     if dtype == np.bool_:
         return values.random(shape) < 0.5
     if dtype.kind in "iu":

@@ -4,11 +4,8 @@ import itertools
 
 import numpy as np
 import pytest
+from kernels.conftest import KERNELS
 
-from shardcall_server.kernels.elementwise.elementwise import elementwise
-from shardcall_server.kernels.elementwise.reductions import reductions
-
-KERNELS = {kernel.name: kernel for kernel in (*elementwise(), *reductions())}
 SPECIAL = (0.0, -0.0, 1.0, -2.0, np.inf, -np.inf, np.nan)
 
 

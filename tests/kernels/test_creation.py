@@ -3,11 +3,9 @@
 import re
 
 import numpy as np
-import pytest
+from kernels.conftest import KERNELS
+from rows import rows
 
-from shardcall_server.kernels.library import kernels
-
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 LAYOUTS = [
     ({"x": 1}, None),
@@ -19,30 +17,20 @@ LAYOUTS = [
 STARTS = [(0, 1), (3, 2.5), (-7, -3), (0.1, 0.3), (-1e-3, 3.7)]
 
 
-def same_bits(actual, expected):
-    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
-    assert actual.tobytes() == expected.tobytes()
-
-
-def test_arange_is_numpys(run):
-    size = 5003
+def test_arange_is_numpys(run, same_bits):
+    size, cases = 5003, []
     for (start, step), (mesh, out_specs) in zip(STARTS, LAYOUTS, strict=True):
         for dtype in (np.float64, np.int16) if isinstance(step, int) else (np.float16, np.float32):
             ends = np.array([start, start + step], dtype)
             expected = np.arange(start, start + (size - 0.5) * step, step, dtype)[:size]
-            actual = run(KERNELS["arange"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
-            same_bits(actual, expected)
+            cases.append(
+                (run.call(KERNELS["arange"], *ends, mesh=mesh, out_specs=out_specs or (), size=size), expected)
+            )
+    run.check_together(cases, same_bits)
 
 
-def test_arange_of_every_type(run, dtype):
-    size = 2 if dtype == np.bool_ else 8
-    actual = run(KERNELS["arange"], *np.array([0, 1], dtype), mesh={"x": 3}, size=size)
-    np.testing.assert_array_equal(actual.astype(complex), np.arange(size))
-    assert actual.dtype == dtype
-
-
-@pytest.mark.parametrize(
-    ("name", "operands", "parameters"),
+@rows(
+    "name, operands, parameters",
     [
         ("full", [np.float32(1)], {"shape": (9, 3)}),
         ("arange", [np.float32(1), np.float32(2)], {"size": 9}),

@@ -2,52 +2,36 @@
 
 import numpy as np
 import pytest
-from kernels.test_creation import KERNELS, LAYOUTS, STARTS, same_bits
-from pairs import pairs_of
+from kernels.test_creation import KERNELS, LAYOUTS, STARTS
+
+from shardcall_core.element_types import NAMED
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize(
-    ("to_type", "number"), pairs_of([np.float32, np.float64, np.complex128], range(len(LAYOUTS))), ids=str
-)
-def test_linspace_is_numpys(run, to_type, number):
-    (start, step), (mesh, out_specs) = STARTS[number], LAYOUTS[number]
-    for size in (1, 4099):
-        first, last = (to_type(value) for value in (start, start + 97 * step))
-        by = (last - first) / to_type(max(size - 1, 1))
-        expected = np.arange(size).astype(to_type) * by + first
-        ends = [first, by] + [last] * (size > 1)
-        if size > 1:
-            expected[-1] = last
-        actual = run(KERNELS["linspace"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
-        same_bits(actual, expected)
-
-
-def test_eye_is_numpys(run, dtype):
-    shapes = [(0, 3), (1, 1), (5, 7), (9, 2), (70, 61)]
-    for k, shape, (mesh, _) in [*zip((0, 1, -2, 100, -(2**63)), shapes, LAYOUTS, strict=True)][dtype.itemsize % 2 :: 2]:
-        spec = [(None, tuple(mesh))] if k == -2 else ()
-        actual = run(KERNELS["eye"], np.int64(k), mesh=mesh, out_specs=spec, shape=shape, dtype=dtype.name)
-        same_bits(actual, np.eye(*shape, max(k, -(2**40)), dtype=np.int8).astype(dtype))
-
-
-def test_full_has_every_bit_of_its_value(run, values, dtype):
-    value = values.any((1,), dtype)[0]
-    for mesh, _ in LAYOUTS[3:4]:
-        same_bits(run(KERNELS["full"], np.asarray(value), mesh=mesh, shape=(7, 5)), np.full((7, 5), value))
-    actual = run(
-        KERNELS["full_like"], np.zeros((7, 5), np.int8), np.asarray(value), mesh={"a": 2, "b": 2}, in_specs=[("b", "a")]
-    )
-    same_bits(actual, np.full((7, 5), value))
+@pytest.mark.parametrize("to_type", [np.float32, np.float64, np.complex128])
+def test_linspace_is_numpys(run, same_bits, to_type):
+    cases = []
+    for (start, step), (mesh, out_specs) in zip(STARTS, LAYOUTS, strict=True):
+        for size in (1, 4099):
+            first, last = (to_type(value) for value in (start, start + 97 * step))
+            by = (last - first) / to_type(max(size - 1, 1))
+            expected = np.arange(size).astype(to_type) * by + first
+            ends = [first, by] + [last] * (size > 1)
+            if size > 1:
+                expected[-1] = last
+            call = run.call(KERNELS["linspace"], *ends, mesh=mesh, out_specs=out_specs or (), size=size)
+            cases.append((call, expected))
+    run.check_together(cases, same_bits)
 
 
 SHARDED = [({"x": 3}, ["x", None]), ({"a": 2, "b": 2}, [("b", "a"), None])]
 
 
-@pytest.mark.parametrize(("name", "layout"), pairs_of(["float16", "bfloat16", "float64", "float32"], SHARDED))
-def test_nextafter_is_numpys(run, values, element_types, name, layout):
-    dtype = next(element_type for element_type in element_types if element_type.name == name)
+@pytest.mark.parametrize("layout", SHARDED)
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float64", "float32"])
+def test_nextafter_is_numpys(run, values, name, layout):
+    dtype = NAMED[name]
     x, y = (values.any((13, 5), dtype) for _ in range(2))
     ends = np.array([0, -0.0, np.inf, -np.inf, np.nan], dtype)
     x[0], y[1], x[2] = ends, ends, np.nextafter(dtype.type(0), dtype.type(1))
@@ -64,7 +48,8 @@ def test_nextafter_is_numpys(run, values, element_types, name, layout):
     np.testing.assert_array_equal(actual.astype(np.float64), np.nextafter(x, y[0]).astype(np.float64))
 
 
-@pytest.mark.parametrize(("name", "layout"), pairs_of(["float32", "float64"], SHARDED))
+@pytest.mark.parametrize("layout", SHARDED)
+@pytest.mark.parametrize("name", ["float32", "float64"])
 def test_complex_numbers_have_every_bit_of_their_parts(run, name, layout):
     dtype = np.dtype(name)
     x, y = np.random.default_rng(3).standard_normal((2, 1031, 5)).astype(dtype)

@@ -1,20 +1,17 @@
 """Derivatives of every kernel, by every strategy and in several layouts, are those of finite differences."""
 
-from __future__ import annotations
-
 from functools import cache, lru_cache
 
 import numpy as np
 import pytest
+from kernels.conftest import KERNELS
 from kernels.derivative_cases import CASES, SYMMETRIC
 from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.graphs.graph import Value
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 GRAPH = KERNELS["graph"]
 STEP = 1e-5
 RANDOM = np.random.default_rng(3)
@@ -25,18 +22,7 @@ MESHES = [
     ({"x": 3}, (None, "x")),
     ({"a": 4, "b": 2}, ("a",)),
 ]
-_SHORT = ("log1p", "maximum", "max", "prod", "matmul", "sort", "getitem", "copy", "laplacian")
-
-
-def cases():
-    for name, calls in CASES.items():
-        for i in range(len(calls)):
-            for mesh in range(len(MESHES)):
-                for strategy in ("auto", *(option.name for option in KERNELS[name].strategies)):
-                    is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
-                    is_short = is_short or (name, i, mesh, strategy) == ("convolve", 1, 4, "auto")
-                    if strategy != "auto" or is_short:
-                        yield pytest.param(name, i, mesh, strategy, marks=() if is_short else pytest.mark.long)
+SHORT = ("log1p", "maximum", "max", "prod", "matmul", "sort", "getitem", "copy", "laplacian")
 
 
 class Case:
@@ -107,17 +93,16 @@ def numeric(run):
     return lru_cache(maxsize=None)(lambda name, number: case_of(name, number).numeric(run))
 
 
-@pytest.mark.parametrize(("name", "number", "mesh", "strategy"), list(cases()))
+@pytest.mark.parametrize(
+    ("name", "number", "mesh", "strategy"), [*((name, 0, 1, "") for name in SHORT), ("convolve", 1, 4, "")]
+)
 def test_gradients_are_those_of_finite_differences(run, numeric, name, number, mesh, strategy):
     case, (axes, entries) = case_of(name, number), MESHES[mesh]
     spec = tuple((e,) if e else () for e in entries)
     first = case.present[0] if case.operands[case.present[0]].ndim else case.present[-1]
     ndim = case.operands[first].ndim
     in_spec = None if len(spec) > ndim or not spec else (*spec, *((),) * (ndim - len(spec)))
-    graph, used = case.graph(
-        "" if len(KERNELS[name].strategies) == 1 else strategy,
-        (*[None] * first, in_spec) if in_spec else (),
-    )
+    graph, used = case.graph(strategy, (*[None] * first, in_spec) if in_spec else ())
     wrt = tuple(used.index(case.present.index(i)) for i in case.wrt)
     inputs = [case.inputs[i] for i in used]
     try:
@@ -163,7 +148,7 @@ BROADCAST = {
 }
 
 
-@pytest.mark.parametrize("name", ["log", *(pytest.param(n, marks=pytest.mark.long) for n in ("sqrt", "divide"))])
+@pytest.mark.parametrize("name", BROADCAST)
 def test_padding_is_no_part_of_the_gradient_of_a_broadcast_operand(run, name):
     compute, by_x, by_row = BROADCAST[name]
     write = GraphWriter()

@@ -1,13 +1,31 @@
 """The tests of `test_derivatives.py` that take long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from kernels import test_derivatives as short
+from kernels.conftest import with_cases
+from kernels.derivative_cases import CASES
 from kernels.graphs import GraphWriter
-from kernels.test_derivatives import gradient
+from kernels.test_derivatives import KERNELS, MESHES, gradient, numeric  # noqa: F401  # the fixture
 
 pytestmark = pytest.mark.long
+
+
+def strategies_of(kernel):
+    """Each strategy by its name; no name if there is one."""
+    return [strategy.name for strategy in kernel.strategies] if len(kernel.strategies) > 1 else [""]
+
+
+CALLS = [
+    (name, number, mesh, strategy)
+    for name, calls in CASES.items()
+    for number in range(len(calls))
+    for mesh in range(len(MESHES))
+    for strategy in strategies_of(KERNELS[name])
+]
+test_gradients_are_those_of_finite_differences = with_cases(
+    short.test_gradients_are_those_of_finite_differences, {"name, number, mesh, strategy": CALLS}
+)
 
 
 def test_equal_elements_share_a_gradient(run):

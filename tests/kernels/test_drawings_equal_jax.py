@@ -85,21 +85,16 @@ def indices_of_jax(sharding: jax.sharding.NamedSharding, shape: tuple[int, ...])
 
 
 @pytest.mark.parametrize(("shape", "spec", "axes", "ids"), LAYOUTS.values(), ids=LAYOUTS)
-def test_a_drawing_shows_what_jax_draws(capsys, shape, spec, axes, ids):
+def test_a_drawing_shows_what_jax_draws_and_its_edges_jaxs_indices(capsys, shape, spec, axes, ids):
     sharding = of_jax(axes, spec, ids)
     jax.debug.visualize_sharding(shape, sharding, use_color=False, max_width=300)
     drawn = devices_in_boxes(capsys.readouterr().out)
     grid = block_grid(shape, spec, sc.Mesh(axes, device_ids=ids))
     assert devices_in_boxes(draw(grid)) == drawn
+    assert indices(grid) == indices_of_jax(sharding, shape)
     assert sum(map(len, drawn)) == math.prod(grid.counts)
     jax.debug.visualize_array_sharding(jax.device_put(np.zeros(shape), sharding), use_color=False, max_width=300)
     assert devices_in_boxes(capsys.readouterr().out) == drawn
-
-
-@pytest.mark.parametrize(("shape", "spec", "axes", "ids"), LAYOUTS.values(), ids=LAYOUTS)
-def test_the_spans_on_its_edges_are_jax_s_indices(shape, spec, axes, ids):
-    grid = block_grid(shape, spec, sc.Mesh(axes, device_ids=ids))
-    assert indices(grid) == indices_of_jax(of_jax(axes, spec, ids), shape)
 
 
 def test_different_drawings_are_not_equal():

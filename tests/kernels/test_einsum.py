@@ -1,11 +1,11 @@
 """`einsum` is np.einsum on every mesh: the cases of its documentation, its rules for labels, and what it refuses."""
 
-import ml_dtypes
 import numpy as np
 import pytest
-from pairs import pairs_of
+from rows import rows
 
 from shardcall_core.call_error import Reason
+from shardcall_core.element_types import NAMED
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.products.einsum import Einsum
 
@@ -67,17 +67,16 @@ def expected(subscripts, operands):
     return np.asarray(np.einsum(subscripts, *operands)) + 0.0
 
 
-@pytest.mark.parametrize(
-    ("mesh", "subscripts", "shapes"),
-    [
-        pytest.param(mesh, *row, marks=() if mesh is MESH else pytest.mark.long, id=f"{row[0]}-{mesh}-{i}")
-        for mesh in MESHES
-        for i, row in enumerate(TABLE)
-    ],
-)
-def test_the_documented_cases_are_numpys(run, values, same, mesh, subscripts, shapes):
-    operands = arrays(values, shapes)
-    same(run(EINSUM, *operands, mesh=mesh, padding=np.nan, subscripts=subscripts), expected(subscripts, operands))
+def check_table(run, values, mesh):
+    cases = []
+    for subscripts, shapes in TABLE:
+        operands = arrays(values, shapes)
+        cases.append((run.call(EINSUM, *operands, mesh=mesh, subscripts=subscripts), expected(subscripts, operands)))
+    run.check_together(cases, padding=np.nan)
+
+
+def test_the_documented_cases_are_numpys(run, values):
+    check_table(run, values, MESH)
 
 
 def test_auto_completes_partial_sums(run):
@@ -88,50 +87,39 @@ def test_auto_completes_partial_sums(run):
     assert "reduce-scatter completes the partial sums" in resolved.reason
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    pairs_of(
-        ["bool", "uint4", "int8", "float16", "float8_e4m3fn", "complex64"],
-        [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)])],
-    ),
-)
-def test_these_element_types(run, values, same, name, case):
-    of_every_type(run, values, same, np.dtype(getattr(ml_dtypes, name, name)), *case)
+OF_TYPES = [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)]), ("ii", [(5, 5)]), ("ij->ji", [(5, 3)])]
 
 
-def of_every_type(run, values, same, dtype, subscripts, shapes):
+def of_type(run, values, dtype, subscripts, shapes):
+    """A call of small integers of a type, and the result of wide ones."""
     operands = arrays(values, shapes, dtype)
     wide = bool if dtype == np.bool_ else np.complex128 if dtype.kind == "c" else np.int64
     result = np.asarray(np.einsum(subscripts, *(operand.astype(wide) for operand in operands)))
-    same(run(EINSUM, *operands, mesh=MESH, subscripts=subscripts), result.astype(dtype))
+    return run.call(EINSUM, *operands, mesh=MESH, subscripts=subscripts), result.astype(dtype)
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
-def test_a_diagonal_keeps_the_signs_of_zeros_and_subnormals(run, values, name):
-    x = values.zeros_and_subnormals((9, 9), name)
-    result = run(EINSUM, x, None, subscripts="ii->i", mesh={"x": 4}, in_specs=[("x", None)])
-    assert result.tobytes() == x.diagonal().tobytes()
+def test_these_element_types(run, values):
+    names = ["bool", "uint4", "int8", "float16", "float8_e4m3fn", "complex64"]
+    run.check_together(of_type(run, values, NAMED[name], *OF_TYPES[i % 2]) for i, name in enumerate(names))
+
+
+def test_a_diagonal_keeps_the_signs_of_zeros_and_subnormals(run, values, same_bits):
+    arrays = [values.zeros_and_subnormals((9, 9), name) for name in ("bfloat16", "float32", "complex64")]
+    how = {"subscripts": "ii->i", "mesh": {"x": 4}, "in_specs": [("x", None)]}
+    run.check_together([(run.call(EINSUM, x, None, **how), x.diagonal()) for x in arrays], same_bits)
 
 
 def test_preferred_element_type(run, values, same):
-    lhs = values.small((9, 300), np.dtype(ml_dtypes.bfloat16))
+    lhs = values.small((9, 300), NAMED["bfloat16"])
     how = {"mesh": MESH, "subscripts": "ij->i", "preferred_element_type": "float32"}
     same(run(EINSUM, lhs, **how), lhs.astype(np.float32).sum(1))
 
 
-@pytest.mark.parametrize(
-    ("subscripts", "others"),
-    [
-        ("ij,jk->ik", ["ij,jk", "ab , bc", "xA,AB->xB", "...j,jk->...k"]),
-        ("ij,jk->ki", ["mn,nk->km", "zj,ja"]),
-    ],
-)
-def test_equal_calls_share_a_program(run, subscripts, others):
+@rows("equal", ["ij,jk->ik|ij,jk|ab , bc|xA,AB->xB|...j,jk->...k", "ij,jk->ki|mn,nk->km|zj,ja"])
+def test_equal_calls_share_a_program(run, equal):
     types = ArrayType((4, 5), F32), ArrayType((5, 6), F32)
-    first = run.resolve(EINSUM, *types, subscripts=subscripts).problem.parameters
-    assert [run.resolve(EINSUM, *types, subscripts=other).problem.parameters for other in others] == [first] * len(
-        others
-    )
+    calls = [run.resolve(EINSUM, *types, subscripts=subscripts).problem.parameters for subscripts in equal.split("|")]
+    assert calls == calls[:1] * len(calls)
 
 
 REFUSED = [
@@ -156,7 +144,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("subscripts", "shapes", "field", "says"), REFUSED)
+@rows("subscripts, shapes, field, says", REFUSED)
 def test_what_numpy_refuses_is_refused(refused, subscripts, shapes, field, says):
     with pytest.raises((ValueError, UnicodeEncodeError)):
         np.einsum(subscripts, *map(np.ones, shapes))
@@ -165,8 +153,8 @@ def test_what_numpy_refuses_is_refused(refused, subscripts, shapes, field, says)
     assert says in error.message
 
 
-@pytest.mark.parametrize(
-    ("how", "field", "says"),
+@rows(
+    "how, field, says",
     [
         ({"subscripts": 3}, "subscripts", "of type int; subscripts is a string"),
         ({}, "subscripts", "give subscripts="),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from kernels.test_einsum import EINSUM, MESH, TABLE, arrays, expected, of_every_type
+from kernels.test_einsum import EINSUM, MESH, MESHES, OF_TYPES, TABLE, arrays, check_table, expected, of_type
 
 from shardcall_core.call_error import CallError, Reason
 
@@ -17,20 +17,24 @@ def layouts_of_one_axis(shapes, names):
     return [[spec, *others] for spec in [(), *first] for others in layouts_of_one_axis(shapes[1:], names[1:])]
 
 
+@pytest.mark.parametrize("mesh", MESHES, ids=str)
+def test_the_documented_cases_are_numpys_on_every_mesh(run, values, mesh):
+    check_table(run, values, mesh)
+
+
 @pytest.mark.parametrize(("subscripts", "shapes"), TABLE, ids=[f"{row[0]}-{i}" for i, row in enumerate(TABLE)])
-@pytest.mark.parametrize("names", ["ab", "aa"])
-def test_every_strategy_that_serves_a_layout_is_numpys(run, values, same, subscripts, shapes, names):
-    operands = arrays(values, shapes)
-    for in_specs in layouts_of_one_axis(shapes, names):
+def test_every_strategy_that_serves_a_layout_is_numpys(run, values, subscripts, shapes):
+    operands, cases = arrays(values, shapes), []
+    for in_specs in (*layouts_of_one_axis(shapes, "ab"), *layouts_of_one_axis(shapes, "aa")):
         for strategy in EINSUM.strategies:
             how = {"mesh": MESH, "in_specs": in_specs, "strategy": strategy.name, "subscripts": subscripts}
             try:
-                result = run(EINSUM, *operands, padding=np.nan, **how)
+                run.resolve(EINSUM, *operands, **how)
             except CallError as refused:
                 assert (refused.reason, strategy.name != "gspmd") == (Reason.STRATEGY_UNSUPPORTED, True)  # noqa: PT017
                 continue
-            same(result, expected(subscripts, operands))
-    run.programs.clear()
+            cases.append((run.call(EINSUM, *operands, **how), expected(subscripts, operands)))
+    run.check_together(cases, padding=np.nan)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +61,8 @@ def test_explicit_strategies(run, values, same, subscripts, shapes, in_specs, st
     assert f" {collective}(" in run.program(EINSUM, *operands, **how).text
 
 
-@pytest.mark.parametrize(
-    ("subscripts", "shapes"),
-    [("ij,jk", [(9, 11), (11, 6)]), ("ij,k->ki", [(3, 5), (4,)]), ("ii", [(5, 5)]), ("ij->ji", [(5, 3)])],
-)
-def test_every_element_type(run, values, same, dtype, subscripts, shapes):
-    of_every_type(run, values, same, dtype, subscripts, shapes)
+def test_every_element_type(run, values, dtype):
+    run.check_together(of_type(run, values, dtype, *case) for case in OF_TYPES)
 
 
 CHAINS = [

@@ -1,6 +1,7 @@
 """Arithmetic in narrow types is NumPy's, rounding for rounding."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ from shardcall_core.functions.checks import common_type
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.core.element_types import (
     as_bits,
+    convert,
     from_bits,
     held_type,
     narrow,
@@ -71,6 +73,16 @@ def test_bits_of_float8_come_back(dtype, values):
         array = array.astype(held_type(dtype))
     back = from_bits(as_bits(jnp.asarray(array)), array.dtype)
     assert np.asarray(back).tobytes() == array.tobytes()
+
+
+def test_integers_convert_to_float8_as_numpy_does(same):
+    @partial(jax.jit, static_argnums=1)
+    def converted(integers, small):
+        return convert(integers, small)
+
+    for source, small in itertools.product(["uint8", "int8", "bool"], FLOAT8):
+        integers = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
+        same(np.asarray(converted(integers, small)), integers.astype(small))
 
 
 def test_operands_meet_in_numpys_type_or_not_at_all(element_types):

@@ -2,14 +2,11 @@
 
 import itertools
 
-import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from kernels.test_elementwise import COMPLEX, KERNELS, assert_close, check, expected
-from pairs import pairs_of
+from kernels.test_elementwise import COMPLEX, KERNELS, assert_close, called, check, expected, numpys
 
+from shardcall_core.element_types import NAMED
 from shardcall_core.layouts.layout import ArrayType
 
 pytestmark = pytest.mark.long
@@ -17,20 +14,18 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_every_function_is_numpys_for_every_element_type(run, values, element_types, name):
-    for dtype in element_types:
-        check(run, values, name, dtype, {"a": 4, "b": 2})
-        run.programs.clear()  # no call comes twice
+    check(run, [called(run, values, name, dtype, {"a": 4, "b": 2}) for dtype in element_types])
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype_"), pairs_of(["true_divide", "floor_divide", "remainder"], ["float32", "float64", "int64"])
-)
-def test_a_divisor_that_is_broadcast_divides_as_any_other(run, same, values, name, dtype_):
-    dtype = np.dtype(dtype_)
+def test_a_divisor_that_is_broadcast_divides_as_any_other(run, values):
     x = values.normal((64, 5), np.float64) * 1000
-    for y in (np.array(3), np.full((64, 1), 49), np.array([[3, 7, 49, 11, 98]])):
-        operands = x.astype(dtype), y.astype(dtype)
-        same(run(KERNELS[name], *operands, mesh={"x": 8}), expected(name, *operands))
+    divisors = np.array(3), np.full((64, 1), 49), np.array([[3, 7, 49, 11, 98]])
+    run.check_together(
+        numpys(run, name, x.astype(dtype), y.astype(dtype), mesh={"x": 8})
+        for name in ("true_divide", "floor_divide", "remainder")
+        for dtype in ("float32", "float64", "int64")
+        for y in divisors
+    )
 
 
 MOVED = [  # mesh, shape, specs of x and of the result
@@ -40,15 +35,15 @@ MOVED = [  # mesh, shape, specs of x and of the result
 ]
 
 
-@pytest.mark.parametrize(("layout", "dtype_"), pairs_of(MOVED, ["float16", "complex64", "float64"]))
-def test_what_is_moved_between_devices_keeps_zeros_signs(run, layout, dtype_):
-    mesh, shape, in_specs, out_specs = layout
-    x = -np.zeros(shape, dtype_)
-    moved = run(KERNELS["positive"], x, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-    assert np.signbit(moved.real).all()
-    smallest = np.full(shape, np.finfo(dtype_).smallest_subnormal, x.real.dtype)
-    kept = run(KERNELS["positive"], smallest, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-    assert (kept == smallest).all()
+@pytest.mark.parametrize("dtype_", ["float16", "complex64", "float64"])
+def test_what_is_moved_between_devices_keeps_zeros_signs(run, same_bits, dtype_):
+    calls = []
+    for mesh, shape, in_specs, out_specs in MOVED:
+        zeros = -np.zeros(shape, dtype_)
+        smallest = np.full(shape, np.finfo(dtype_).smallest_subnormal, zeros.real.dtype)
+        how = {"mesh": mesh, "in_specs": in_specs, "out_specs": out_specs}
+        calls += [(run.call(KERNELS["positive"], x, **how), x) for x in (zeros, smallest)]
+    run.check_together(calls, same_bits)
 
 
 @pytest.mark.parametrize("name", ["sinh", "cosh"])
@@ -94,65 +89,51 @@ def test_powers_of_complex_zero_are_numpys(run, same, name):
     same(run(KERNELS[name], np.zeros_like(y), y), reference)
 
 
-@pytest.mark.parametrize("name", ["floor_divide", "remainder", "left_shift", "right_shift"])
-def test_integers_by_zero_overflow_and_shifts_beyond_the_width(run, same, name):
+def test_integers_by_zero_overflow_and_shifts_beyond_the_width(run):
     pairs = itertools.product(range(-128, 128), (-128, -9, -8, -2, -1, 0, 1, 3, 7, 8, 127))
     x, y = (np.array(a, np.int8) for a in zip(*pairs, strict=True))
-    same(run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y))
+    names = ("floor_divide", "remainder", "left_shift", "right_shift")
+    run.check_together(numpys(run, name, x, y, mesh={"x": 8}) for name in names)
 
 
-@pytest.mark.parametrize("small", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
-@pytest.mark.parametrize("name", ["multiply", "divide"])
-def test_float8_is_rounded_once_for_every_pair_of_values(run, same, small, name):
-    every = np.arange(256, dtype=np.uint8).view(small)
-    x, y = (a.ravel() for a in np.meshgrid(every, every))
-    same(run(KERNELS[name], x, y, mesh={"x": 8}), expected(name, x, y))
+def test_float8_is_rounded_once_for_every_pair_of_values(run):
+    every = [np.arange(256, dtype=np.uint8).view(NAMED[name]) for name in ("float8_e4m3fn", "float8_e5m2")]
+    pairs = [[a.ravel() for a in np.meshgrid(numbers, numbers)] for numbers in every]
+    run.check_together(numpys(run, name, *pair, mesh={"x": 8}) for name in ("multiply", "divide") for pair in pairs)
 
 
 LAYOUTS = [(("a", "b"), ("a", "b")), (("a", "b"), (None, ("b", "a"))), ((None, None), ("b", None)), (("b",), None)]
 
 
-@pytest.mark.parametrize(("x_spec", "y_spec"), LAYOUTS)
-@pytest.mark.parametrize("out_spec", [None, (None, "a")])
-def test_operands_may_have_different_shardings(run, values, same, x_spec, y_spec, out_spec):
+def test_operands_may_have_different_shardings(run, values):
     x, y = values.normal((13, 5)), values.normal((13, 5))
-    how = {"mesh": {"a": 4, "b": 2}, "in_specs": [x_spec, y_spec], "out_specs": [out_spec], "padding": np.nan}
-    same(run(KERNELS["add"], x, y, **how), x + y)
+    run.check_together(
+        (
+            numpys(run, "add", x, y, mesh={"a": 4, "b": 2}, in_specs=in_specs, out_specs=[out_spec])
+            for in_specs in LAYOUTS
+            for out_spec in (None, (None, "a"))
+        ),
+        padding=np.nan,
+    )
 
 
-@pytest.mark.parametrize(
-    ("spec", "dtype_name"),
-    pairs_of(
-        [("a", "b"), (None, ("a", "b")), (("b", "a"), None)],
-        ["bool", "int4", "float8_e5m2", "bfloat16", "float32", "complex64"],
-    ),
-)
+@pytest.mark.parametrize("spec", [("a", "b"), (None, ("a", "b")), (("b", "a"), None)])
 @pytest.mark.parametrize("shape", [(16, 24), (19, 5)])
-def test_a_result_on_fewer_mesh_axes_is_computed_in_blocks_and_gathered(
-    run, values, element_types, shape, spec, dtype_name
-):
-    dtype = next(element_type for element_type in element_types if element_type.name == dtype_name)
-    x = values.any(shape, dtype)
-    how = {"mesh": {"a": 4, "b": 2}, "in_specs": [spec], "out_specs": [(None, None)]}
-    padding = 0 if dtype.kind in "biu" or dtype.name == "int4" else np.nan
-    assert_close("add", run(KERNELS["add"], x, x, **how, padding=padding), expected("add", x, x))
-    text = run.program(KERNELS["add"], *[ArrayType(shape, dtype)] * 2, **how).compiled.as_text()
-    gathers = [line for line in text.splitlines() if " all-gather(" in line]
-    assert gathers
-    assert all("dimensions={0}" in line for line in gathers)
+def test_a_result_on_fewer_mesh_axes_is_computed_in_blocks_and_gathered(run, values, shape, spec):
+    for name in ("bool", "int4", "float8_e5m2", "bfloat16", "float32", "complex64"):
+        dtype = NAMED[name]
+        x = values.any(shape, dtype)
+        how = {"mesh": {"a": 4, "b": 2}, "in_specs": [spec], "out_specs": [(None, None)]}
+        padding = 0 if dtype.kind in "biu" or dtype.name == "int4" else np.nan
+        assert_close("add", run(KERNELS["add"], x, x, **how, padding=padding), expected("add", x, x))
+        text = run.program(KERNELS["add"], *[ArrayType(shape, dtype)] * 2, **how).compiled.as_text()
+        gathers = [line for line in text.splitlines() if " all-gather(" in line]
+        assert gathers
+        assert all("dimensions={0}" in line for line in gathers)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.integers(-(2**15), 2**15), min_size=40, max_size=40), st.sampled_from([1, 2, 3, 8]))
-def test_the_mesh_does_not_change_the_result(run, same, items, devices):
-    x = (np.array(items) / 1024).astype(np.float32)
-    sharded = run(KERNELS["tanh"], x, mesh={"x": devices})
-    same(sharded, run(KERNELS["tanh"], x, mesh={"x": 1}))
-
-
-@pytest.mark.parametrize("name", ["multiply", "divide"])
-def test_a_bool_beside_nan_is_a_number(run, same, name):
-    # XLA turns a product with a bool into a select, in which False times NaN is 0.
+def test_a_bool_beside_nan_is_a_number(run):
+    """XLA turns a product with a bool into a select, in which False times NaN is 0."""
     flags, x = np.array([False, True, False, True]), np.array([np.nan, np.nan, np.inf, -0.0])
-    for operands in ((flags, x), (x, flags), (flags, flags)):
-        same(run(KERNELS[name], *operands, mesh={"x": 2}), expected(name, *operands))
+    pairs = (flags, x), (x, flags), (flags, flags)
+    run.check_together(numpys(run, name, *pair, mesh={"x": 2}) for name in ("multiply", "divide") for pair in pairs)

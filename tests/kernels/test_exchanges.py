@@ -1,12 +1,9 @@
 """Functions that move rows along a sharded axis exchange them: NumPy's bits, padded layouts, edges and short arrays."""
 
-import pytest
+import numpy as np
+from kernels.conftest import KERNELS, assert_same_bits
 from kernels.table_cases import expected
-from kernels.test_movement import assert_same_bits
 
-from shardcall_server.kernels.library import kernels
-
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 LAYOUTS = [({"x": 8}, ("x",)), ({"x": 3}, ("x",)), ({"a": 4, "b": 2}, (("b", "a"),))]
 ROWS = (61,)
 CASES = [
@@ -29,29 +26,33 @@ CASES = [
     ("diagonal", ((61, 40),), {"offset": 3}),
     ("diagonal", ((3, 61, 40),), {"offset": -2, "axis1": 2, "axis2": 0}),
 ]
-SHORT = {(i, i % 3) for i in range(len(CASES))}
-PAIRS = [
-    pytest.param(i, k, marks=() if (i, k) in SHORT else pytest.mark.long) for i in range(len(CASES)) for k in range(3)
-]
 
 
-@pytest.mark.parametrize(("number", "layout"), PAIRS)
-def test_rows_are_exchanged(run, values, number, layout):
+def exchanged(run, values, number, layout):
+    """A call that exchanges rows, and NumPy's result."""
     (name, shapes, parameters), (mesh, spec) = CASES[number], LAYOUTS[layout]
     operands = tuple(None if shape is None else values.normal(shape) for shape in shapes)
     specs = [None if shape is None else [*spec, *[None] * len(shape)][: len(shape)] for shape in shapes]
     how = {"mesh": mesh, "in_specs": specs, **parameters}
     assert run.resolve(KERNELS[name], *operands, **how).strategy.name in ("exchange", "all_to_all")
-    assert_same_bits(run(KERNELS[name], *operands, **how, padding=7), expected(name, operands, parameters))
+    return run.call(KERNELS[name], *operands, **how), expected(name, operands, parameters)
 
 
-@pytest.mark.parametrize(
-    "name", ["flip", *(pytest.param(name, marks=pytest.mark.long) for name in ("concatenate", "repeat", "reshape"))]
-)
-def test_every_bit_is_exchanged(run, values, dtype, name):
-    parameters = {"flip": {"axis": 0}, "repeat": {"repeats": 2, "axis": 0}, "reshape": {"shape": (39,)}}.get(name, {})
-    operands = tuple(values.any((13, 3), dtype) for _ in range(2 if name == "concatenate" else 1))
-    how = {"mesh": {"x": 3}, "strategy": "exchange", **parameters}
-    if name == "concatenate":
-        how["strategy"] = "auto"
-    assert_same_bits(run(KERNELS[name], *operands, **how), expected(name, operands, parameters))
+def taken(run, values, layout):
+    """Calls that fetch few rows, and NumPy's results."""
+    (mesh, spec), x, calls = LAYOUTS[layout], values.normal((61, 3)), []
+    how = {"mesh": mesh, "in_specs": [(*spec, None), None], "axis": 0}
+    for indices in (-3, [5, -61, 60, 5], [[0], [33]]):
+        where = np.asarray(indices)
+        calls.append(("take", where, np.asarray(np.take(x, where, 0))))
+    along = np.broadcast_to(where, (2, 3))
+    calls.append(("take_along_axis", along, np.take_along_axis(x, along, 0)))
+    for name, where, result in calls:
+        assert run.resolve(KERNELS[name], x, where, **how).strategy.name == "exchange"
+        yield run.call(KERNELS[name], x, where, **how), result
+
+
+def test_rows_are_exchanged(run, values):
+    """Each call in another layout."""
+    calls = [exchanged(run, values, i, i % len(LAYOUTS)) for i in range(len(CASES))]
+    run.check_together([*calls, *taken(run, values, 2)], assert_same_bits, 7)

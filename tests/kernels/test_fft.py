@@ -2,20 +2,17 @@
 
 import numpy as np
 import pytest
-from pairs import pairs_of
+from kernels.conftest import KERNELS
 
-from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 LAYOUTS = [
     ({"x": 8}, ("x", None, None)),
     ({"x": 3}, (None, "x", None)),
     ({"a": 2, "b": 2}, ("b", None, "a")),
 ]
-SHAPE = (5, 4, 9)
 TRANSFORMS = ("fft", "ifft", "rfft", "irfft")
+HOWS = [{"axis": 0, "norm": "backward", "n": None}, {"axis": -1, "norm": "ortho", "n": 12}]
 
 
 def close(actual, expected):
@@ -25,47 +22,23 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=16 * eps * np.max(np.abs(expected), initial=0))
 
 
-@pytest.mark.parametrize(("layout", "name"), pairs_of(LAYOUTS, TRANSFORMS))
-def test_transforms_are_numpys(run, values, layout, name):
+def transforms(run, x, layout, hows):
+    """Calls of every transform, and NumPy's results."""
     mesh, spec = layout
-    x = values.normal(SHAPE, np.float64)
-    axes = (0, -1) if name in ("fft", "irfft") else (1,)
-    for axis, n, norm in zip(axes, (None, 12), ("backward", "ortho"), strict=False):
-        how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan, "axis": axis, "norm": norm, "n": n}
-        close(run(KERNELS[name], x, **how), getattr(np.fft, name)(x, n, axis, norm))
+    for name in TRANSFORMS:
+        for how in hows:
+            call = run.call(KERNELS[name], x, mesh=mesh, in_specs=[spec[: x.ndim]], **how)
+            yield call, getattr(np.fft, name)(x, **how)
+
+
+@pytest.mark.parametrize("number", range(len(LAYOUTS)))
+def test_transforms_are_numpys(run, values, number):
+    x = values.normal((5, 4, 9), np.float64)
+    run.check_together(transforms(run, x, LAYOUTS[number], [HOWS[number % 2]]), close, np.nan)
 
 
 def test_transforms_of_nothing(run):
-    x = np.zeros((0, 5))
-    for name in TRANSFORMS:
-        close(run(KERNELS[name], x, mesh={"x": 3}), getattr(np.fft, name)(x))
-
-
-X, HALVES, COMPLEX = (ArrayType((5, 0), np.dtype(t)) for t in ("float32", "int8", "complex64"))
-
-
-@pytest.mark.parametrize(
-    ("name", "operand", "parameters", "field", "reason"),
-    [
-        ("fft", X, {"axis": 2}, "axis", "AXIS_OUT_OF_RANGE"),
-        ("fft", X, {}, "n", "INVALID_PARAMETER"),
-        ("ifft", X, {"axis": 0, "n": 0}, "n", "INVALID_PARAMETER"),
-        ("ifft", X, {"axis": 0, "n": 2.0}, "n", "PARAMETER_TYPE"),
-        ("irfft", ArrayType((1,), np.dtype("float32")), {}, "n", "INVALID_PARAMETER"),
-        ("irfft", X, {"axis": 0, "norm": "none"}, "norm", "INVALID_PARAMETER"),
-        ("rfft", COMPLEX, {"axis": 0}, "x", "UNSUPPORTED_ELEMENT_TYPE"),
-    ],
-)
-def test_refusals_name_the_argument(refused, name, operand, parameters, field, reason):
-    error = refused(KERNELS[name], operand, mesh={"x": 2}, **parameters)
-    assert (error.field, error.reason) == (field, Reason[reason])
-
-
-def test_types_that_numpy_does_not_transform_are_refused(refused, element_types):
-    for dtype in element_types:
-        if dtype.kind not in "biufc":
-            error = refused(KERNELS["fft"], ArrayType((5,), dtype), mesh={"x": 2})
-            assert error.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
+    run.check_together(transforms(run, np.zeros((0, 5)), ({"x": 3}, ()), [{}]), close)
 
 
 def test_the_strategy_follows_the_layout(run):

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
+from kernels.conftest import KERNELS
 from kernels.graphs import GraphWriter
 
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.core.kernel import Kernel
-from shardcall_server.kernels.library import kernels
 
-KERNELS: dict[str, Kernel] = {kernel.name: kernel for kernel in kernels()}
 GRAPH = KERNELS["graph"]
 ROWS = ("x", None)
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import pytest
 from function_examples import example_call
+from kernels.conftest import KERNELS
 from kernels.table_cases import MOVES, OTHERS
 
 from shardcall_core.call_error import CallError
@@ -15,9 +16,7 @@ from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import REDUCTIONS, WITH_INITIAL, WITH_WHERE
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 SOME = ("bool", "int4", "uint8", "int32", "uint64", "float16", "bfloat16", "float64", "complex64")
 PAIRS = [(name, name) for name in NAMED] + list(itertools.permutations(SOME, 2))
 CUBE = (2, 3, 5)

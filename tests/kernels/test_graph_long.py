@@ -4,6 +4,8 @@ import random
 
 import numpy as np
 import pytest
+from kernels import test_graph as short
+from kernels.conftest import with_cases
 from kernels.graphs import GraphWriter
 from kernels.test_graph import GRAPH, KERNELS, MESHES, RANDOM, check, random_graph
 
@@ -14,12 +16,18 @@ from shardcall_core.layouts.layout import ArrayType
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize("seed", [pytest.param(s, marks=pytest.mark.long if s > 1 else ()) for s in range(200)])
+@pytest.mark.parametrize("seed", range(200))
 def test_random_graphs(run, seed):
     chance = random.Random(seed)
     write, results = random_graph(chance)
     arrays = RANDOM.normal(size=(2, 13, 9))
     check(run, *write.call(results, [*arrays, np.float64(0.3)]), chance.choice(MESHES))
+
+
+test_what_a_compiler_would_rewrite_is_computed_as_written = with_cases(
+    short.test_what_a_compiler_would_rewrite_is_computed_as_written,
+    {"name": ["float64", "float16", "float32", "float8_e5m2"]},
+)
 
 
 def test_refusals_of_values_name_their_node(run):

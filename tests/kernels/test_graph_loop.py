@@ -4,15 +4,14 @@ import re
 
 import numpy as np
 import pytest
+from kernels.conftest import KERNELS
 from kernels.graphs import GraphWriter, heat_step
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.functions.argument_checks import check_parameters
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.graphs.loop import MAX_ITERATIONS
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 GRAPH = KERNELS["graph"]
 RANDOM = np.random.default_rng(7)
 MESHES = [
@@ -28,9 +27,7 @@ def heat(u):
     return u + 0.1 * (neighbors - 4 * u)
 
 
-@pytest.mark.parametrize(
-    ("how", "shape"), [MESHES[1], *(pytest.param(*case, marks=pytest.mark.long) for case in MESHES)]
-)
+@pytest.mark.parametrize(("how", "shape"), MESHES[1:2])
 def test_steps_of_the_heat_equation_are_numpys_bit_for_bit(run, same, how, shape):
     u, write = RANDOM.normal(size=shape), GraphWriter()
     graph, inputs = write.call([heat_step(write)], [u, np.float64(0.1), np.float64(4)])

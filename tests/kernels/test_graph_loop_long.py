@@ -1,21 +1,25 @@
 """The tests of `test_graph_loop.py` that take long."""
 
-import ml_dtypes
 import numpy as np
 import pytest
+from kernels import test_graph_loop as short
+from kernels.conftest import with_cases
 from kernels.graphs import GraphWriter
-from kernels.test_graph_loop import GRAPH, RANDOM
+from kernels.test_graph_loop import GRAPH, MESHES, RANDOM
 
 from shardcall_core.call_error import CallError
+from shardcall_core.element_types import NAMED
 
 pytestmark = pytest.mark.long
 
-
-@pytest.mark.parametrize(
-    "name", ["float32", *(pytest.param(n, marks=pytest.mark.long) for n in ("int8", "bfloat16", "complex128"))]
+test_steps_of_the_heat_equation_are_numpys_bit_for_bit = with_cases(
+    short.test_steps_of_the_heat_equation_are_numpys_bit_for_bit, {"how, shape": MESHES}
 )
+
+
+@pytest.mark.parametrize("name", ["float32", "int8", "bfloat16", "complex128"])
 def test_results_may_become_other_inputs_and_none(run, name):
-    dtype = np.dtype(getattr(ml_dtypes, name, name))
+    dtype = NAMED[name]
     x, y = (RANDOM.integers(0, 3, size=(13, 9)).astype(dtype) for _ in range(2))
     write = GraphWriter()
     total = write("add", write.x(0), write.x(1))

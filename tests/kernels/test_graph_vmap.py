@@ -1,14 +1,11 @@
 """Graphs that are computed for every index of an axis at once: the results are those of one index after the other."""
 
-from __future__ import annotations
-
 import numpy as np
+from kernels.conftest import KERNELS
 from kernels.graphs import GraphWriter
 
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 GRAPH = KERNELS["graph"]
 
 

@@ -1,11 +1,10 @@
 """The tests of `test_graph_vmap.py` that take long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from kernels.derivative_cases import CASES
 from kernels.graphs import GraphWriter
+from kernels.test_derivatives_long import strategies_of
 from kernels.test_graph_vmap import GRAPH, KERNELS
 
 from shardcall_core.call_error import CallError, Reason
@@ -25,20 +24,16 @@ MESHES = [
 ]
 
 
-_SHORT = ("tanh", "var", "matmul", "laplacian", "getitem", "rfft", "solve", "sort", "normal")
-
-
 _FIXED = ("getitem", "setitem")  # the integers of others may be in another sequence
 
 
-def cases():
-    for name, calls in CASES.items():
-        for i in range(len(calls)):
-            for mesh in range(len(MESHES)):
-                for strategy in ("auto", *(option.name for option in KERNELS[name].strategies)):
-                    is_short = name in _SHORT and (i, mesh, strategy) == (0, 1, "auto")
-                    if strategy != "auto" or is_short:
-                        yield pytest.param(name, i, mesh, strategy, marks=() if is_short else pytest.mark.long)
+CALLS = [
+    (name, number, mesh, strategy)
+    for name, calls in CASES.items()
+    for number in range(len(calls))
+    for mesh in range(len(MESHES))
+    for strategy in strategies_of(KERNELS[name])
+]
 
 
 def varied(x, name, index):
@@ -75,13 +70,12 @@ def batched(name, number, strategy, spec):
     return graph, stacked, rows_of_operands, out_axes, parameters
 
 
-@pytest.mark.parametrize(("name", "number", "mesh", "strategy"), list(cases()))
+@pytest.mark.parametrize(("name", "number", "mesh", "strategy"), CALLS)
 def test_results_are_those_of_every_index(run, name, number, mesh, strategy):
     axes, entries = MESHES[mesh]
     largest = max((np.ndim(x) for x in CASES[name][number][0] if x is not None), default=0)
     spec = (*entries, *[None] * (largest - len(entries))) if len(entries) <= largest and entries else ()
-    named = "" if len(KERNELS[name].strategies) == 1 or strategy == "auto" else strategy
-    graph, operands, rows_of_operands, out_axes, parameters = batched(name, number, named, spec)
+    graph, operands, rows_of_operands, out_axes, parameters = batched(name, number, strategy, spec)
     try:
         results = run(GRAPH, *operands, graph=graph, mesh=axes, padding=float("nan"))
     except CallError as error:

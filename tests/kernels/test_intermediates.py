@@ -5,15 +5,13 @@ import math
 import numpy as np
 import pytest
 from function_examples import example_call
+from kernels.conftest import KERNELS
 from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.intermediates import check_intermediates
 from shardcall_server.kernels.graphs.plan import MAX_VALUE_BYTES
-from shardcall_server.kernels.library import kernels
-
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 
 
 def enlarged(shape, axis, size):

@@ -4,20 +4,12 @@ import jax
 import numpy as np
 import pytest
 from jax.extend.core import Jaxpr, Literal
-from pairs import pairs_of
+from kernels.conftest import KERNELS
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding
-from shardcall_server.kernels.array_functions.relayout import Copy, Reshard
-from shardcall_server.kernels.elementwise.reductions import reductions
-from shardcall_server.kernels.products.collective_matmul import CollectiveMatMul
-from shardcall_server.kernels.products.matmul import MatMul
-from shardcall_server.kernels.stencils.cumsum import CumSum
-from shardcall_server.kernels.stencils.diff import Diff
-from shardcall_server.kernels.stencils.shift import Shift
 
-REDUCTIONS = {kernel.name: kernel for kernel in reductions()}
 LIMIT, DEVICES = 2**31, 8
 SIZES = [LIMIT + 2**20, LIMIT - 3]
 """Of axes, the second of which padding takes over the limit."""
@@ -68,36 +60,33 @@ def floats(*shape):
 
 ROW, COLUMN, UNSHARDED = (None, "x"), ("x", None), (None, None)
 CASES = [
-    (MatMul(), "psum", "summed", [ROW, COLUMN], [UNSHARDED], {}),
-    (MatMul(), "psum_scatter", "summed", [ROW, COLUMN], [COLUMN], {}),
-    (MatMul(), "all_gather", "summed", [ROW, COLUMN], [COLUMN], {}),
-    (MatMul(), "all_gather", "summed", [COLUMN, COLUMN], [COLUMN], {}),
-    (MatMul(), "summa", "summed", [COLUMN, COLUMN], [COLUMN], {}),
-    (MatMul(), "all_gather", "rows", [COLUMN, COLUMN], [COLUMN], {}),
-    (CollectiveMatMul(), "ring", "rows", [COLUMN, UNSHARDED], [UNSHARDED], {"axis_name": "x"}),
-    (Reshard(), "all_gather", "one", [COLUMN], [UNSHARDED], {}),
-    (Diff(), "halo", "one", [COLUMN], [COLUMN], {"axis": 0}),
-    (Shift(), "halo", "one", [COLUMN], [COLUMN], {"shift": 1, "axis": 0}),
-    (CumSum(), "block_scan", "one", [COLUMN], [COLUMN], {"axis": 0}),
-    (REDUCTIONS["argmax"], "all_reduce", "one", [COLUMN], [None], {}),
-    (REDUCTIONS["sum"], "all_reduce", "one", [COLUMN], [None], {}),
+    ("matmul", "psum", "summed", [ROW, COLUMN], [UNSHARDED], {}),
+    ("matmul", "psum_scatter", "summed", [ROW, COLUMN], [COLUMN], {}),
+    ("matmul", "all_gather", "summed", [ROW, COLUMN], [COLUMN], {}),
+    ("matmul", "all_gather", "summed", [COLUMN, COLUMN], [COLUMN], {}),
+    ("matmul", "summa", "summed", [COLUMN, COLUMN], [COLUMN], {}),
+    ("matmul", "all_gather", "rows", [COLUMN, COLUMN], [COLUMN], {}),
+    ("collective_matmul", "ring", "rows", [COLUMN, UNSHARDED], [UNSHARDED], {"axis_name": "x"}),
+    ("reshard", "all_gather", "one", [COLUMN], [UNSHARDED], {}),
+    ("diff", "halo", "one", [COLUMN], [COLUMN], {"axis": 0}),
+    ("shift", "halo", "one", [COLUMN], [COLUMN], {"shift": 1, "axis": 0}),
+    ("cumsum", "block_scan", "one", [COLUMN], [COLUMN], {"axis": 0}),
+    ("argmax", "all_reduce", "one", [COLUMN], [None], {}),
+    ("sum", "all_reduce", "one", [COLUMN], [None], {}),
 ]
 
 
-@pytest.mark.parametrize(
-    ("case", "size"),
-    pairs_of(CASES, SIZES),
-    ids=lambda value: str(value) if isinstance(value, int) else f"{value[0].name}-{value[1]}",
-)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def test_offsets_beyond_31_bits_are_counted_in_64(run, case, size):
-    kernel, strategy, of, in_specs, out_specs, parameters = case
+    name, strategy, of, in_specs, out_specs, parameters = case
     operands = {
         "summed": (floats(16, size), floats(size, 16)),
         "rows": (floats(size, 2), floats(2, 2)),
         "one": (floats(size, 1),),
     }[of]
     how = {"mesh": {"x": DEVICES}, "in_specs": in_specs, "out_specs": out_specs, "strategy": strategy}
-    computed = list(equations(traced(run, kernel, *operands, **how, **parameters)))
+    computed = list(equations(traced(run, KERNELS[name], *operands, **how, **parameters)))
     assert computed
     assert not [str(equation) for equation in computed if overflows(equation)]
 
@@ -116,7 +105,7 @@ def test_programs_whose_offsets_the_compiler_wraps_are_refused(run):
     x = ArrayType((2**34,), np.dtype(np.int8))
     how = {"mesh": {"x": DEVICES}, "in_specs": [(None,)], "strategy": "gspmd"}
     with pytest.raises(CallError, match="axis of 17179869184 elements") as raised:
-        run.program(Reshard(), x, **how, out_specs=[("x",)])
+        run.program(KERNELS["reshard"], x, **how, out_specs=[("x",)])
     assert raised.value.reason == Reason.NOT_SUPPORTED
-    assert run.program(Reshard(), ArrayType((2**31,), x.dtype), **how, out_specs=[("x",)])
-    assert run.program(Copy(), x, mesh={"x": DEVICES}, in_specs=[("x",)])
+    assert run.program(KERNELS["reshard"], ArrayType((2**31,), x.dtype), **how, out_specs=[("x",)])
+    assert run.program(KERNELS["copy"], x, mesh={"x": DEVICES}, in_specs=[("x",)])

@@ -6,19 +6,15 @@ of the matrix.
 
 import numpy as np
 import pytest
-from pairs import pairs_of
+from kernels.conftest import KERNELS
 
-from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 LAYOUTS = [
     ({"x": 8}, ("x", None, None)),
     ({"x": 3}, (None, "x", None)),
     ({"a": 2, "b": 2}, ("b", None, "a")),
 ]
-SHORT = [LAYOUTS[2], *(pytest.param(*case, marks=pytest.mark.long) for case in LAYOUTS[:2])]
 FUNCTIONS = ("cholesky", "inv", "det", "slogdet", "eigh", "eigvalsh", "svd", "svdvals", "qr")
 
 
@@ -53,40 +49,36 @@ def test_integers_are_computed_in_float64(run, values):
         close(run(KERNELS["det"], x, mesh={"x": 2}), np.linalg.det(x))
 
 
-@pytest.mark.parametrize(("mesh", "spec"), SHORT)
-@pytest.mark.parametrize("shape", [(6,), (5, 6, 2), pytest.param((6, 2), marks=pytest.mark.long)])
-def test_solutions_are_numpys(run, values, mesh, spec, shape):
-    x, b = matrices(values, (5, 6, 6), "float64"), values.normal(shape, np.float32)
-    close(run(KERNELS["solve"], x, b, mesh=mesh, in_specs=[spec]), np.linalg.solve(x, b))
+def solutions(run, values, layout):
+    """Calls of `solve` and `solve_triangular`, and NumPy's solutions."""
+    (mesh, spec), x = layout, matrices(values, (5, 6, 6), "float64")
+    how = {"mesh": mesh, "in_specs": [spec]}
+    for shape in ((6,), (5, 6, 2), (6, 2)):
+        b = values.normal(shape)
+        yield run.call(KERNELS["solve"], x, b, **how), np.linalg.solve(x, b)
+    x = matrices(values, (5, 6, 6), "complex128")
+    for parameters in ({"lower": True}, {"trans": "T", "unit_diagonal": True}, {"lower": True, "trans": "C"}):
+        read = np.tril(x) if parameters.get("lower") else np.triu(x)
+        if parameters.get("unit_diagonal"):
+            read = np.where(np.eye(6) == 1, 1, read)
+        read = {"N": read, "T": read.mT, "C": np.conj(read.mT)}[parameters.get("trans", "N")]
+        for shape in ((6,), (5, 6, 2)):
+            b = values.normal(shape)
+            yield run.call(KERNELS["solve_triangular"], x, b, **how, **parameters), np.linalg.solve(read, b)
 
 
-@pytest.mark.parametrize(("upper", "name"), pairs_of([False, True], ["cholesky", "eigvalsh"]))
-def test_only_one_triangle_is_read(run, values, upper, name):
-    x = positive(matrices(values, (5, 5), "complex128"))
-    marred = np.where(np.tril(np.ones((5, 5), bool), -1) if upper else np.triu(np.ones((5, 5), bool), 1), 9, x)
-    how = {"upper": upper} if name == "cholesky" else {"UPLO": "U" if upper else "L"}
-    close(run(KERNELS[name], marred, mesh={"x": 2}, **how), getattr(np.linalg, name)(x, **how))
+@pytest.mark.parametrize("layout", LAYOUTS[2:])
+def test_solutions_are_numpys(run, values, layout):
+    run.check_together(solutions(run, values, layout), close)
 
 
-X, ROWS = ArrayType((5, 4, 4), np.dtype("float32")), ArrayType((5, 3, 4), np.dtype("float32"))
-HALVES = ArrayType((4, 4), np.dtype("float16"))
-
-
-@pytest.mark.parametrize(
-    ("name", "operands", "parameters", "field", "reason"),
-    [
-        ("inv", (ROWS,), {}, "x", "INVALID_OPERAND"),
-        ("det", (ArrayType((4,), np.dtype("float32")),), {}, "x", "INVALID_OPERAND"),
-        ("svd", (HALVES,), {}, "x", "UNSUPPORTED_ELEMENT_TYPE"),
-        ("eigh", (X,), {"UPLO": "X"}, "UPLO", "INVALID_PARAMETER"),
-        ("qr", (X,), {"mode": "raw"}, "mode", "INVALID_PARAMETER"),
-        ("solve", (X, ROWS), {}, "b", "INVALID_OPERAND"),
-        ("solve", (X, ArrayType((3, 4, 1), np.dtype("float32"))), {}, "b", "INVALID_OPERAND"),
-    ],
-)
-def test_refusals_name_the_argument(refused, name, operands, parameters, field, reason):
-    error = refused(KERNELS[name], *operands, mesh={"x": 2}, **parameters)
-    assert (error.field, error.reason) == (field, Reason[reason])
+def test_only_one_triangle_is_read(run, values):
+    x, cases = positive(matrices(values, (5, 5), "complex128")), []
+    for upper in (False, True):
+        marred = np.where(np.tril(np.ones((5, 5), bool), -1) if upper else np.triu(np.ones((5, 5), bool), 1), 9, x)
+        for name, how in (("cholesky", {"upper": upper}), ("eigvalsh", {"UPLO": "U" if upper else "L"})):
+            cases.append((run.call(KERNELS[name], marred, mesh={"x": 2}, **how), getattr(np.linalg, name)(x, **how)))
+    run.check_together(cases, close)
 
 
 def test_the_strategy_follows_the_layout(run):

@@ -1,20 +1,18 @@
 """The rows of the table that move elements give NumPy's results, bit for bit, in every layout."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
-from kernels.conftest import ELEMENT_TYPES
+from kernels.conftest import ELEMENT_TYPES, KERNELS, assert_same_bits
 from kernels.table_cases import MOVES, OTHERS, expected
+from kernels.type_cases import index
 from rows import rows
 
-from shardcall_core.call_error import Reason
 from shardcall_core.element_types import NAMED
-from shardcall_core.functions.indexing import basic_index
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 LAYOUTS = [
     ({"x": 1}, (None, None, None)),
@@ -26,53 +24,42 @@ LAYOUTS = [
 CASES = [(name, i) for name, calls in MOVES.items() for i in range(len(calls))]
 
 
-def assert_same_bits(actual, reference):
-    """Checks that bits are equal; all NaN of bfloat16 count as equal, since padded blocks may have another payload."""
-    assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
-    if actual.dtype.name == "bfloat16":
-        bits = [np.ascontiguousarray(array).view(np.uint16) for array in (actual, reference)]
-        actual, reference = (np.where(bits_of_array & 0x7FFF > 0x7F80, 0x7FFF, bits_of_array) for bits_of_array in bits)
-    assert actual.tobytes() == np.ascontiguousarray(reference).tobytes()
+same_bits_or_nan = partial(assert_same_bits, any_nan=True)
 
 
 def specs(shapes, spec):
     return [None if shape is None else spec[: len(shape)] for shape in shapes]
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS[3:4])
-def test_results_are_numpys(run, values, mesh, spec):
-    calls = [(name, *call) for name, calls in {**MOVES, **OTHERS}.items() for call in calls]
-    operands = [tuple(None if s is None else values.normal(s) for s in shapes) for _, shapes, _ in calls]
-    results = run.together(
-        [
-            run.call(KERNELS[name], *arrays, mesh=mesh, in_specs=specs(shapes, spec), **parameters)
-            for (name, shapes, parameters), arrays in zip(calls, operands, strict=True)
-        ],
-        padding=np.nan,
-    )
-    for (name, _, parameters), arrays, result in zip(calls, operands, results, strict=True):
-        reference = expected(name, arrays, parameters)
-        if name in MOVES:
-            assert_same_bits(result, reference)
-        else:
-            np.testing.assert_allclose(result, reference, rtol=1e-6, strict=True)
+def calls_of(run, table, mesh, spec):
+    """Calls of a table of names, operands and parameters, and NumPy's results."""
+    for name, operands, parameters in table:
+        in_specs = specs([None if operand is None else operand.shape for operand in operands], spec)
+        call = run.call(KERNELS[name], *operands, mesh=mesh, in_specs=in_specs, **parameters)
+        yield call, expected(name, operands, parameters)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[3:4])
+def test_results_are_numpys(run, values, layout):
+    sums_are_near = partial(np.testing.assert_allclose, rtol=1e-6, strict=True)
+    for families, compare in ((MOVES, same_bits_or_nan), (OTHERS, sums_are_near)):
+        table = [
+            (name, tuple(None if s is None else values.normal(s) for s in shapes), parameters)
+            for name, calls in families.items()
+            for shapes, parameters in calls
+        ]
+        run.check_together(calls_of(run, table, *layout), compare, np.nan)
 
 
 @pytest.mark.parametrize("first", [0])
 def test_every_bit_is_kept(run, values, first):
     """Each function moves elements of another type."""
-    calls = []
+    table = []
     for i, name in enumerate(MOVES):
         shapes, parameters = MOVES[name][0]
         dtype = ELEMENT_TYPES[(i + first) % len(ELEMENT_TYPES)]
-        operands = tuple(None if shape is None else values.any(shape, dtype) for shape in shapes)
-        calls.append((name, operands, parameters, specs(shapes, ("a", None, "b"))))
-    results = run.together(
-        run.call(KERNELS[name], *operands, mesh={"a": 2, "b": 2}, in_specs=in_specs, **parameters)
-        for name, operands, parameters, in_specs in calls
-    )
-    for (name, operands, parameters, _), result in zip(calls, results, strict=True):
-        assert_same_bits(result, expected(name, operands, parameters))
+        table.append((name, tuple(None if s is None else values.any(s, dtype) for s in shapes), parameters))
+    run.check_together(calls_of(run, table, {"a": 2, "b": 2}, ("a", None, "b")), same_bits_or_nan)
 
 
 def test_traces_overflow_as_numpys(run):
@@ -104,12 +91,6 @@ def test_astype_is_numpys(run, first):
         np.testing.assert_array_equal(result.astype(complex), reference.astype(complex))
 
 
-def index(x, key):
-    """The operands and parameters of a call of getitem, by NumPy's own rules."""
-    starts, sizes, steps, dropped, inserted = basic_index(x.shape, key)
-    return np.array(starts, np.int64), {"sizes": sizes, "steps": steps, "dropped": dropped, "inserted": inserted}
-
-
 KEYS = [
     np.s_[1:-1],
     np.s_[1:-1, 1:-1],
@@ -124,24 +105,13 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS[3:4])
-def test_slices_are_numpys(run, values, mesh, spec):
-    x = values.normal((5, 4, 9))
-    calls = [index(x, key) for key in KEYS]
-    results = run.together(
-        [run.call(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], **how) for starts, how in calls], np.nan
-    )
-    for key, result in zip(KEYS, results, strict=True):
-        assert_same_bits(result, np.asarray(x[key]))
-
-
-def test_a_loop_of_slices_compiles_once(run, values):
-    x = values.normal((20, 3))
-    run.programs.clear()
-    for k in (0, 1, 4):
-        starts, parameters = index(x, np.s_[k : k + 4])
-        assert_same_bits(run(KERNELS["getitem"], x, starts, mesh={"x": 3}, **parameters), x[k : k + 4])
-    assert len(run.programs) == 1
+@pytest.mark.parametrize("layout", LAYOUTS[3:4])
+def test_slices_are_numpys(run, values, layout):
+    (mesh, spec), x, cases = layout, values.normal((5, 4, 9)), []
+    for key in KEYS:
+        starts, how = index(x, key)
+        cases.append((run.call(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], **how), np.asarray(x[key])))
+    run.check_together(cases, assert_same_bits, np.nan)
 
 
 NO_COLLECTIVE = [
@@ -177,53 +147,3 @@ def test_a_sharded_axis_that_is_sliced_stays_sharded(run):
     assert resolved.problem.out_specs == ((("x",), ()),)
     how |= {"sizes": (16, 4)}
     assert run.resolve(KERNELS["getitem"], x, starts, **how).strategy.name == "blocks"
-
-
-X = ArrayType((5, 4), np.dtype("float32"))
-SCALAR = ArrayType((), np.dtype("float32"))
-STARTS = ArrayType((2,), np.dtype("int64"))
-COMPLEX = ArrayType((), np.dtype("complex64"))
-REFUSED = [
-    ("reshape", (X,), {"shape": (3, -1)}, "shape", "INVALID_PARAMETER", "x is of shape (5, 4), 20 elements"),
-    ("reshape", (X,), {"shape": (-1, -1)}, "shape", "INVALID_PARAMETER", "at most one"),
-    ("reshape", (X,), {"shape": "20"}, "shape", "PARAMETER_TYPE", "str"),
-    ("expand_dims", (X,), {"axis": 3}, "axis", "AXIS_OUT_OF_RANGE", "from -3 to 2"),
-    ("expand_dims", (X,), {"axis": (0, -4)}, "axis", "INVALID_PARAMETER", "twice"),
-    ("squeeze", (X,), {"axis": 0}, "axis", "INVALID_PARAMETER", "axes of size 1"),
-    ("broadcast_to", (X,), {"shape": (5, 5)}, "shape", "INVALID_PARAMETER", "does not broadcast"),
-    ("flip", (X,), {"axis": 2}, "axis", "AXIS_OUT_OF_RANGE", "from -2 to 1"),
-    ("flip", (X,), {"axis": 1.0}, "axis", "PARAMETER_TYPE", "float"),
-    ("concatenate", (X, SCALAR), {}, "arrays[1]", "INVALID_OPERAND", "arrays[1] is of shape ()"),
-    ("concatenate", (SCALAR,), {}, "arrays[0]", "INVALID_OPERAND", "one axis or more"),
-    ("stack", (X, SCALAR), {}, "arrays[1]", "INVALID_OPERAND", "one shape"),
-    ("astype", (X,), {"dtype": "float3"}, "dtype", "UNSUPPORTED_ELEMENT_TYPE", "float32"),
-    ("tile", (X,), {"reps": (-1,)}, "reps", "INVALID_PARAMETER", "0 or more"),
-    ("repeat", (X,), {"repeats": -1}, "repeats", "INVALID_PARAMETER", "0 or more"),
-    ("repeat", (X,), {"repeats": True}, "repeats", "PARAMETER_TYPE", "bool"),
-    ("tril", (SCALAR,), {}, "x", "INVALID_OPERAND", "one axis or more"),
-    ("diagonal", (X,), {"axis2": 0}, "axis2", "INVALID_PARAMETER", "give another"),
-    ("trace", (SCALAR,), {}, "x", "INVALID_OPERAND", "two axes or more"),
-    ("pad", (X,), {"pad_width": (1, 2, 3)}, "pad_width", "INVALID_PARAMETER", "2 axes"),
-    ("pad", (X,), {"pad_width": -1}, "pad_width", "INVALID_PARAMETER", "0 or more"),
-    ("pad", (X,), {"pad_width": 1, "mode": "mean"}, "mode", "INVALID_PARAMETER", "'reflect'"),
-    ("pad", (X, SCALAR), {"pad_width": 1, "mode": "edge"}, "constant_values", "INVALID_OPERAND", "leave it out"),
-    ("pad", (X, COMPLEX), {"pad_width": 1}, "constant_values", "UNSUPPORTED_ELEMENT_TYPE", "real"),
-    ("getitem", (X, STARTS), {"sizes": (6, 1), "steps": (1, 1)}, "sizes", "INVALID_PARAMETER", "fewer"),
-    ("getitem", (X, STARTS), {"sizes": (5, 1), "steps": (1, 0)}, "steps", "INVALID_PARAMETER", "other than 0"),
-    ("getitem", (X, X), {"sizes": (5, 1), "steps": (1, 1)}, "starts", "UNSUPPORTED_ELEMENT_TYPE", "integers"),
-    (
-        "getitem",
-        (X, STARTS),
-        {"sizes": (5, 2), "steps": (1, 1), "dropped": 1},
-        "dropped",
-        "INVALID_PARAMETER",
-        "size 1",
-    ),
-]
-
-
-@rows("name, operands, parameters, field, reason, text", REFUSED)
-def test_refusals_name_the_argument(refused, name, operands, parameters, field, reason, text):
-    error = refused(KERNELS[name], *operands, mesh={"x": 2}, **parameters)
-    assert (error.field, error.reason) == (field, Reason[reason])
-    assert text in error.message

@@ -6,6 +6,7 @@ The parameters are those of its example that a call needs, and no more.
 import numpy as np
 import pytest
 from function_examples import example_call
+from kernels.conftest import KERNELS
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.functions.function import REQUIRED
@@ -13,9 +14,7 @@ from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.graphs.graph import Graph, Node, Value
 from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.resolve import Request, resolve
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 NEGATIVE = Graph((Node("negative", (Value(-1, 0),)),), (Value(0, 0),))
 MESH = {"x": 2}
 

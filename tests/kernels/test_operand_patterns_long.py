@@ -12,14 +12,8 @@ from shardcall_server.compilation.resolve import resolve
 pytestmark = pytest.mark.long
 
 NEED_OTHER_SHAPES = (
-    "getitem",
-    "setitem",
-    "broadcast_to",
-    "convolve",
-    "interp",
-    "bincount",
-    "searchsorted",
-    "graph",
+    *("getitem", "setitem", "broadcast_to", "convolve"),
+    *("interp", "bincount", "searchsorted", "graph"),
 )
 
 
@@ -74,7 +68,8 @@ def value(array_type):
     return ones + np.eye(len(ones), dtype=array_type.dtype) if ones.ndim else ones
 
 
-def compile_all(run, name):
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_that_is_understood_runs(run, name):
     kernel = KERNELS[name]
     for pattern in patterns(kernel):
         operands = types(pattern, "float32")
@@ -84,13 +79,3 @@ def compile_all(run, name):
         values = [None if array_type is None else value(array_type) for array_type in operands]
         results = run.runner.run(run.kernel_case(kernel, *operands, mesh=MESH, **needed(kernel)), values)
         assert [r.shape for r in results] == [r.shape for r in program.resolved.problem.results]
-
-
-@pytest.mark.parametrize("name", ["shift", "laplacian"])
-def test_what_is_understood_runs(run, name):
-    compile_all(run, name)
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_all_that_is_understood_runs(run, name):
-    compile_all(run, name)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 import pytest
+from kernels.conftest import KERNELS
 from kernels.graphs import GraphWriter
 
 from shardcall_core.call_error import CallError
@@ -12,26 +13,28 @@ from shardcall_core.graphs.graph import Constant, Graph, Value
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives
 from shardcall_server.compilation.program import build_mesh
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 GRAPH = KERNELS["graph"]
+
+
+def bounds_of(slices: Sequence[slice], shape: Sequence[int]) -> tuple[Constant, dict[str, tuple[int, ...]]]:
+    """The starts of slices, and their sizes and steps."""
+    bounds = [item.indices(n) for item, n in zip(slices, shape, strict=True)]
+    sizes = tuple(len(range(*bound)) for bound in bounds)
+    starts = Constant.of(np.array([start for start, _, _ in bounds], np.int64))
+    return starts, {"sizes": sizes, "steps": tuple(step for _, _, step in bounds)}
 
 
 def slice_of(write: GraphWriter, x: Value, slices: Sequence[slice], shape: Sequence[int]) -> Value:
     """A slice with a start, a stop and a step for each axis."""
-    bounds = [item.indices(n) for item, n in zip(slices, shape, strict=True)]
-    sizes = tuple(len(range(*bound)) for bound in bounds)
-    starts = Constant.of(np.array([start for start, _, _ in bounds], np.int64))
-    return write("getitem", x, starts, sizes=sizes, steps=tuple(step for _, _, step in bounds))
+    starts, how = bounds_of(slices, shape)
+    return write("getitem", x, starts, **how)
 
 
 def assigned(write: GraphWriter, x: Value, values: Value, slices: Sequence[slice], shape: Sequence[int]) -> Value:
     """An array with values in a slice."""
-    bounds = [item.indices(n) for item, n in zip(slices, shape, strict=True)]
-    sizes = tuple(len(range(*bound)) for bound in bounds)
-    starts = Constant.of(np.array([start for start, _, _ in bounds], np.int64))
-    return write("setitem", x, values, starts, sizes=sizes, steps=tuple(step for _, _, step in bounds))
+    starts, how = bounds_of(slices, shape)
+    return write("setitem", x, values, starts, **how)
 
 
 def smoothed(write: GraphWriter, x: Value, rows: int, columns: int) -> Value:

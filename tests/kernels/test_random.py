@@ -1,9 +1,8 @@
 """Random arrays are jax.random's, the same on every mesh, and generated on the devices that hold them."""
 
+import jax
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -25,13 +24,10 @@ def seed(value=42, dtype=np.int64):
 
 
 SHAPES = [(24, 16), (13, 5)]
-LONG = pytest.mark.long  # Threefry takes XLA a second to compile
 
 
-INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-
-
-@pytest.mark.parametrize("name", [*(pytest.param(n, marks=LONG) for n in INTEGERS[:-1]), "uint64"])
+# Threefry takes XLA a second to compile, so that most types are in the long form.
+@pytest.mark.parametrize("name", ["uint64"])
 def test_every_integer_type_has_all_its_values(run, name):
     low, high = (1, 9) if name.startswith("u") else (-4, 4)
     result = run(RANDINT, seed(5), seed(low), seed(high), mesh={"x": 8}, shape=(41, 5), dtype=name)
@@ -50,15 +46,13 @@ def test_bounds_mean_and_deviation_are_operands(run):
     assert abs(result.std() - 0.5) < 0.05
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(-(2**63), 2**63 - 1), st.sampled_from(range(len(LAYOUTS))))
-def test_any_seed_gives_the_same_values_on_every_mesh(run, same, number, layout):
-    mesh, spec = LAYOUTS[layout]
-    how = {"shape": SHAPES[layout % 2], "dtype": "float32"}  # programs that are there already
-    one, many = {"mesh": {"x": 3}, "out_specs": [("x", None)]}, {"mesh": mesh, "out_specs": [spec]}
-    if layout % 2 == 0:
-        one = {"mesh": {"x": 8}, "out_specs": [None]}
-    same(run(UNIFORM, seed(number), **many, **how), run(UNIFORM, seed(number), **one, **how))
+def test_any_seed_gives_jaxs_values_on_every_mesh(run, same):
+    """One program for all seeds."""
+    for (mesh, spec), shape in ((LAYOUTS[4], SHAPES[1]), (LAYOUTS[2], SHAPES[0])):
+        how = {"mesh": mesh, "out_specs": [spec], "shape": shape, "dtype": "float32"}
+        for number in (0, 42, -1, 2**63 - 1, -(2**63)):
+            drawn = jax.random.uniform(jax.random.key(number), shape, np.float32)
+            same(run(UNIFORM, seed(number), **how), np.asarray(drawn))
 
 
 def test_seeds_of_any_integer_type_and_other_seeds_give_other_values(run):

@@ -1,14 +1,11 @@
 """Every node of a random graph gives what NumPy gives, and gradients are those of finite differences."""
 
-from __future__ import annotations
-
 import pytest
 from kernels.random_graphs import KERNELS, RandomGraph, assert_near
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy's of means of nothing
 
 GRAPH = KERNELS["graph"]
-_SHORT, _LONG, _FUZZ, _BLOCK = 4, 300, 5000, 100
 _MAX_RESULTS = 64
 
 
@@ -30,6 +27,6 @@ def check(run, seed):
             assert_near(values[value], value.number, drawn.references[value.node], operands, where)
 
 
-@pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.long if i >= _SHORT else ()) for i in range(_LONG)])
+@pytest.mark.parametrize("seed", range(4))
 def test_every_node_is_numpys(run, seed):
     check(run, seed)

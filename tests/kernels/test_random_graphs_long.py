@@ -1,17 +1,19 @@
 """The tests of `test_random_graphs.py` that take long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
+from kernels import test_random_graphs as short
+from kernels.conftest import with_cases
 from kernels.random_graphs import RandomGraph
-from kernels.test_random_graphs import _BLOCK, _FUZZ, GRAPH, check
+from kernels.test_random_graphs import GRAPH, check
 
 from shardcall_core.graphs.graph import Value
 
 pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 
-_GRADIENTS = 200
+_FUZZ, _BLOCK = 5000, 100
+
+test_every_node_is_numpys = with_cases(short.test_every_node_is_numpys, {"seed": range(300)})
 
 
 @pytest.mark.fuzz
@@ -21,7 +23,7 @@ def test_thousands_of_graphs(run, block):
         check(run, f"fuzz {seed}")
 
 
-@pytest.mark.parametrize("seed", [pytest.param(i, marks=pytest.mark.long if i >= 2 else ()) for i in range(_GRADIENTS)])
+@pytest.mark.parametrize("seed", range(200))
 def test_gradients_are_those_of_finite_differences(run, seed):
     drawn = RandomGraph(seed, is_smooth=True, max_nodes=12)
     write, last = drawn.write, list(drawn.arrays)[-1]

@@ -5,8 +5,9 @@ import itertools
 import jax
 import numpy as np
 import pytest
-from kernels.test_random import LAYOUTS, LONG, NORMAL, PERMUTATION, RANDINT, SHAPES, UNIFORM, seed
-from pairs import pairs_of
+from kernels import test_random as short
+from kernels.conftest import with_cases
+from kernels.test_random import LAYOUTS, NORMAL, PERMUTATION, RANDINT, SHAPES, UNIFORM, seed
 
 pytestmark = pytest.mark.long
 
@@ -17,27 +18,22 @@ def key(value=42):
     return jax.random.key(value)
 
 
-@pytest.mark.parametrize(("layout", "shape"), [*zip(LAYOUTS, itertools.cycle(SHAPES), strict=False)])
-def test_values_do_not_depend_on_the_mesh(run, same, layout, shape):
-    check_layout(run, same, layout, shape)
-
-
 @pytest.mark.parametrize(("layout", "shape"), [*itertools.product(LAYOUTS, SHAPES)])
-def test_values_of_no_shape_depend_on_the_mesh(run, same, layout, shape):
-    check_layout(run, same, layout, shape)
+def test_values_do_not_depend_on_the_mesh(run, same, layout, shape):
+    (mesh, spec), expected = layout, np.asarray(jax.random.uniform(key(), shape, np.float32))
+    same(run(UNIFORM, seed(), mesh=mesh, out_specs=[spec], shape=shape, dtype="float32"), expected)
 
 
-def check_layout(run, same, layout, shape):
-    mesh, spec = layout
-    how = {"mesh": mesh, "out_specs": [spec], "shape": shape, "dtype": "float32"}
-    same(run(UNIFORM, seed(), **how), np.asarray(jax.random.uniform(key(), shape, np.float32)))
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (9, 0), (3, 5, 7), *(pytest.param(n, marks=LONG) for n in [(1,), (17,)])])
-@pytest.mark.parametrize("mesh", [pytest.param({"x": 1}, marks=LONG), {"x": 8}], ids=str)
-def test_any_shape(run, same, mesh, shape):
-    result = run(NORMAL, seed(7), mesh=mesh, shape=shape, dtype="float64")
-    same(result, np.asarray(jax.random.normal(key(7), shape, np.float64)))
+def test_any_shape(run):
+    shapes = [(), (0,), (9, 0), (3, 5, 7), (1,), (17,)]
+    run.check_together(
+        (
+            run.call(NORMAL, seed(7), mesh={"x": devices}, shape=shape, dtype="float64"),
+            np.asarray(jax.random.normal(key(7), shape, np.float64)),
+        )
+        for devices in (1, 8)
+        for shape in shapes
+    )
 
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -46,10 +42,13 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 TYPES = [*((UNIFORM, name) for name in FLOATS), *((NORMAL, name) for name in (*FLOATS, "complex64", "complex128"))]
 
 
-SHORT_TYPES = [(UNIFORM, "bfloat16"), (NORMAL, "complex64")]
+INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+test_every_integer_type_has_all_its_values = with_cases(
+    short.test_every_integer_type_has_all_its_values, {"name": INTEGERS}
+)
 
 
-@pytest.mark.parametrize(("kernel", "name"), [pytest.param(*t, marks=() if t in SHORT_TYPES else LONG) for t in TYPES])
+@pytest.mark.parametrize(("kernel", "name"), TYPES)
 def test_every_floating_type(run, same, kernel, name):
     drawn = {"uniform": jax.random.uniform, "normal": jax.random.normal}[kernel.name]
     result = run(kernel, seed(3), mesh={"x": 8}, shape=(13,), dtype=name)
@@ -64,7 +63,7 @@ def test_integers_are_jaxs(run):
     assert set(empty.ravel().tolist()) == {4}
 
 
-@pytest.mark.parametrize("kernel", [UNIFORM, pytest.param(NORMAL, marks=LONG), pytest.param(RANDINT, marks=LONG)])
+@pytest.mark.parametrize("kernel", [UNIFORM, NORMAL, RANDINT])
 def test_nothing_moves(run, kernel):
     bounds = (seed(0), seed(9)) if kernel is RANDINT else ()
     for mesh, spec in LAYOUTS[::2]:
@@ -74,7 +73,7 @@ def test_nothing_moves(run, kernel):
 
 
 @pytest.mark.parametrize(("axis", "spec"), [(0, ("x", None)), (1, ("x", None)), (-1, (None, "x"))])
-@pytest.mark.parametrize("shape", [(13, 5), (0, 2), *(pytest.param(n, marks=LONG) for n in [(16, 8), (1, 3)])])
+@pytest.mark.parametrize("shape", [(13, 5), (0, 2), (16, 8), (1, 3)])
 def test_permutation_is_jaxs_of_the_indices(run, values, same, shape, axis, spec):
     x = values.normal(shape)
     order = np.asarray(jax.random.permutation(key(), shape[axis]))
@@ -89,9 +88,8 @@ def test_permutation_takes_every_element_type(run, values, same, dtype):
     assert result.tobytes() == x[order].tobytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "out_spec"), pairs_of(["bfloat16", "float32", "complex64"], [("x", None), (None, "x")])
-)
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "complex64"])
+@pytest.mark.parametrize("out_spec", [("x", None), (None, "x")])
 def test_zeros_keep_their_sign_and_subnormals_stay(run, values, name, out_spec):
     x = values.zeros_and_subnormals((13, 9), name)
     order = np.asarray(jax.random.permutation(key(), 13))

@@ -1,89 +1,84 @@
 """The tests of `test_reductions.py` that take long."""
 
+import itertools
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from kernels.test_reductions import KERNELS, MESH, check, expected
-from pairs import pairs_of
+from kernels.test_reductions import KERNELS, MESH, assert_reduced, expected, reduced
 
 from shardcall_core.call_error import CallError
 
 pytestmark = pytest.mark.long
 
+STRATEGIES = ("gspmd", "all_reduce")
+
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_every_element_type(run, values, name, dtype):
-    x = values.small((19, 3), dtype)
-    averages = name in ("mean", "var", "std")
-    if averages and dtype.name in ("int4", "uint4"):
-        with pytest.raises(CallError, match="give a dtype"):
-            run.resolve(KERNELS[name], x)
-        return
-    if name == "prod":
-        x = np.where(x == 0, np.ones((), dtype), x)[:4]
-    check(run, name, x, ("a", None), "all_reduce", padding=1, axis=0)
+def test_every_axis_and_layout(run, values, name):
+    x, cases = values.normal((9, 5, 3)), []
+    axes = (None, 0, 1, -1, *([] if name.startswith("arg") else [(0, 2), (2, 1), ()]))
+    for spec in (("a", "b", None), (("b", "a"), None, None), (None, "a", "b"), (None, None, None)):
+        for axis, keepdims, strategy in itertools.product(axes, (False, True), STRATEGIES):
+            cases.append(reduced(run, name, x, spec, strategy, axis=axis, keepdims=keepdims))
+    run.check_together(cases, assert_reduced, np.nan)
+
+
+def test_every_element_type(run, values, dtype):
+    cases = []
+    for name in KERNELS:
+        x = values.small((19, 3), dtype)
+        if name in ("mean", "var", "std") and dtype.name in ("int4", "uint4"):
+            with pytest.raises(CallError, match="give a dtype"):
+                run.resolve(KERNELS[name], x)
+            continue
+        if name == "prod":
+            x = np.where(x == 0, np.ones((), dtype), x)[:4]
+        cases.append(reduced(run, name, x, ("a", None), "all_reduce", axis=0))
+    run.check_together(cases, assert_reduced, 1)
 
 
 MASKED = [name for name, kernel in KERNELS.items() if len(kernel.operands) > 1]
 
 
-INITIAL = ("sum", "prod", "max", "min")
+def test_elements_that_are_left_out_and_initial_values(run, values):
+    cases = []
+    for number, name in enumerate(MASKED):
+        axis, dtype = (None, 0, 1)[number % 3], np.dtype(("float64", "complex64", "int16")[len(name) % 3])
+        x, mask = values.small((19, 5), dtype), values.small(((19, 5), (5,), (19, 1))[len(name) % 3], np.dtype(bool))
+        begun = name in ("sum", "prod", "max", "min")
+        reference = expected(name, x, axis=axis, where=mask, **({"initial": 3} if begun else {}))
+        operands, how = (x, mask, np.int8(3))[: 2 + begun], {"mesh": MESH, "in_specs": [("a", "b")], "axis": axis}
+        cases += [(run.call(KERNELS[name], *operands, strategy=strategy, **how), reference) for strategy in STRATEGIES]
+    run.check_together(cases, partial(np.testing.assert_allclose, rtol=1e-6, strict=True), -1)
 
 
-@pytest.mark.parametrize(("name", "strategy"), pairs_of(MASKED, ["gspmd", "all_reduce"]))
-def test_elements_that_are_left_out_and_initial_values(run, values, name, strategy):
-    axis = (None, 0, 1)[MASKED.index(name) % 3]
-    dtype = ("float64", "complex64", "int16")[len(name) % 3]
-    x, mask = (
-        values.small((19, 5), np.dtype(dtype)),
-        values.small(((19, 5), (5,), (19, 1))[len(name) % 3], np.dtype(bool)),
-    )
-    begun = name in INITIAL
-    reference = expected(name, x, axis=axis, where=mask, **({"initial": 3} if begun else {}))
-    operands = (x, mask, np.int8(3)) if begun else (x, mask)
-    how = {"mesh": MESH, "in_specs": [("a", "b")], "axis": axis, "strategy": strategy, "padding": -1}
-    actual = run(KERNELS[name], *operands, **how)
-    assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
-    np.testing.assert_allclose(actual, reference, rtol=1e-6)
-
-
-@pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
-@pytest.mark.parametrize("name", ["max", "argmax", "argmin"])
-def test_nan_wins_and_the_first_of_equals_is_returned(run, name, strategy):
+def test_nan_wins_the_first_of_equals_is_returned_and_complex_numbers_are_ordered_by_part(run, values):
     x = np.array([[1, 3, -0.0], [3, np.nan, 0], [3, 1, -0.0], [np.nan, np.nan, 0], [1, 3, 0]], np.float32)
-    check(run, name, x, ("a", None), strategy, axis=0)
-
-
-@pytest.mark.parametrize("strategy", ["gspmd", "all_reduce"])
-def test_complex_numbers_are_ordered_by_real_then_imaginary_part(run, values, strategy):
-    x = values.small((19, 3), np.dtype(np.complex64))
-    check(run, "argmin", x, ("a", "b"), strategy, axis=None)
-    check(run, "max", x, ("a", "b"), strategy, axis=0)
+    z, cases = values.small((19, 3), np.dtype(np.complex64)), []
+    for strategy in STRATEGIES:
+        cases += [reduced(run, name, x, ("a", None), strategy, axis=0) for name in ("max", "argmax", "argmin")]
+        cases.append(reduced(run, "argmin", z, ("a", "b"), strategy, axis=None))
+        cases.append(reduced(run, "max", z, ("a", "b"), strategy, axis=0))
+    run.check_together(cases, assert_reduced, np.nan)
 
 
 def test_sums_of_a_dtype(run, values):
     x = values.small((19, 3), np.dtype(np.int8))
-    check(run, "sum", x, ("a", None), "auto", padding=1, dtype="int8")
-    check(run, "mean", x, ("a", None), "auto", padding=1, dtype="float32", axis=0)
-    check(run, "sum", x, ("a", None), "auto", padding=1, dtype="bool", axis=0)
-    check(run, "std", x, ("a", None), "auto", padding=1, ddof=1)
+    hows = {"sum": {"dtype": "int8"}, "mean": {"dtype": "float32", "axis": 0}, "std": {"ddof": 1}}
+    cases = [reduced(run, name, x, ("a", None), "auto", **how) for name, how in hows.items()]
+    cases.append(reduced(run, "sum", x, ("a", None), "auto", dtype="bool", axis=0))
+    run.check_together(cases, assert_reduced, 1)
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.integers(-(2**40), 2**40), min_size=37, max_size=37), st.sampled_from([2, 3, 8]))
-def test_the_mesh_does_not_change_a_sum_of_integers(run, same, items, devices):
-    x = np.array(items)
-    same(run(KERNELS["sum"], x, mesh={"x": devices}), np.asarray(np.sum(x)))
-
-
-@pytest.mark.parametrize(("dtype_", "count"), pairs_of(["float32", "float64"], [49, 98, 103, 107]))
-def test_the_mean_of_what_is_alike_is_that(run, dtype_, count):  # the counts' reciprocals are rounded
-    x = np.full(count, 3, dtype_)
-    for name, reference in (("mean", 3), ("var", 0), ("std", 0)):
-        assert run(KERNELS[name], x, mesh={"x": 8}) == reference
+def test_the_mean_of_what_is_alike_is_that(run):
+    arrays = [np.full(n, 3, dtype) for n in (49, 98, 103, 107) for dtype in ("float32", "float64")]  # 1 / n is rounded
+    run.check_together(
+        (run.call(KERNELS[name], x, mesh={"x": 8}), np.asarray(reference, x.dtype))
+        for x in arrays
+        for name, reference in (("mean", 3), ("var", 0), ("std", 0))
+    )
 
 
 def test_any_number_may_be_taken_off_the_number_of_elements(run):

@@ -1,28 +1,38 @@
-"""The tests of `test_relayout.py` that take long."""
+"""reshard, copy and transpose of every element type, from every layout to every other, with and without padding."""
+
+from functools import partial
 
 import numpy as np
 import pytest
-from kernels.test_relayout import MESH, SPECS, assert_same_bits
-from pairs import pairs_of
+from kernels.conftest import KERNELS, assert_same_bits
+from kernels.test_relayout import COPY, MESH, RESHARD, SPECS, TRANSPOSE
 
-from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Transpose
-from shardcall_server.kernels.stencils.diff import Diff
+from shardcall_core.element_types import NAMED
 
 pytestmark = pytest.mark.long
 
 
-@pytest.mark.parametrize(("spec", "out_spec"), list(zip(SPECS, [*SPECS[1:], SPECS[0]], strict=True)))
-def test_reshard_keeps_the_array(run, values, spec, out_spec):
-    x = values.normal((19, 5))
-    how = {"mesh": MESH, "in_specs": [spec], "out_specs": [out_spec], "padding": np.nan}
-    assert_same_bits(run(Reshard(), x, **how), x)
+def both(run, x, spec, out_spec, **how):
+    """Calls that move an array, and its transpose, from one layout to another."""
+    how |= {"in_specs": [spec], "out_specs": [out_spec]}
+    return [(run.call(RESHARD, x, **how), x), (run.call(TRANSPOSE, x, **how), x.T)]
+
+
+def test_every_type_and_layout(run, values, dtype):
+    x = values.any((19, 5), dtype)
+    calls = [call for spec in SPECS for out_spec in SPECS for call in both(run, x, spec, out_spec, mesh=MESH)]
+    padded = {"mesh": {"b": 2, "y": 3}, "in_specs": [[("y", "b")]], "out_specs": [["y"]], "n": 0}
+    row = values.any((13,), dtype)  # whose difference of order 0 is the row itself
+    run.check_together(
+        [*calls, (run.call(KERNELS["diff"], row, **padded), row)], partial(assert_same_bits, any_nan=True)
+    )
 
 
 @pytest.mark.parametrize("name", ["bool", "uint4", "float16", "bfloat16", "float8_e4m3fn", "float32", "complex64"])
-def test_every_bit_is_kept(run, values, element_types, name):
-    dtype = next(element_type for element_type in element_types if element_type.name == name)
-    x = values.any((19, 5), dtype)  # NaN of every payload among them
-    assert_same_bits(run(Reshard(), x, mesh=MESH, in_specs=[("a", "b")], out_specs=[(None, ("a", "b"))]), x)
+def test_every_bit_is_kept_without_padding(run, values, same_bits, name):
+    x = values.any((16, 8), NAMED[name])  # NaN of every payload among them
+    call = run.call(RESHARD, x, mesh=MESH, in_specs=[("a", "b")], out_specs=[(None, ("a", "b"))])
+    run.check_together([(call, x)], same_bits)
 
 
 COMPLEX = [  # mesh, shape, specs of x and of the result
@@ -33,20 +43,16 @@ COMPLEX = [  # mesh, shape, specs of x and of the result
 ]
 
 
-@pytest.mark.parametrize(("strategy", "layout"), pairs_of(["gspmd", "auto"], COMPLEX))
-def test_zeros_signs_and_subnormals_of_complex_numbers_are_kept(run, layout, strategy):
-    mesh, shape, spec, out_spec = layout
-    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": strategy}
-    for value in (complex(-0.0, 1), complex(-1, -0.0), complex(5e-324, -5e-324)):
-        x = np.full(shape, value)
-        assert_same_bits(run(Copy(), x, **how), x)
-        assert_same_bits(run(Transpose(), x.T, **how | {"in_specs": [spec[::-1]]}), x)
-
-
-def test_a_difference_of_order_0_keeps_every_bit(run, values, dtype):
-    x = values.any((13,), dtype)
-    how = {"mesh": {"b": 2, "y": 3}, "in_specs": [[("y", "b")]], "out_specs": [["y"]], "n": 0}
-    assert_same_bits(run(Diff(), x, **how), x)
+@pytest.mark.parametrize("strategy", ["gspmd", "auto"])
+def test_zeros_signs_and_subnormals_of_complex_numbers_are_kept(run, same_bits, strategy):
+    calls = []
+    for mesh, shape, spec, out_spec in COMPLEX:
+        how = {"mesh": mesh, "out_specs": [out_spec], "strategy": strategy}
+        for value in (complex(-0.0, 1), complex(-1, -0.0), complex(5e-324, -5e-324)):
+            x = np.full(shape, value)
+            calls.append((run.call(COPY, x, in_specs=[spec], **how), x))
+            calls.append((run.call(TRANSPOSE, x.T, in_specs=[spec[::-1]], **how), x))
+    run.check_together(calls, same_bits)
 
 
 PADDED = [  # what is padded where: mesh, shape, specs of x and of the result
@@ -58,42 +64,25 @@ PADDED = [  # what is padded where: mesh, shape, specs of x and of the result
 ]
 
 
-@pytest.mark.parametrize(("padded", "name"), pairs_of(PADDED, ["float16", "bfloat16", "float32", "float64"]))
-def test_subnormals_are_kept_where_blocks_are_padded(run, values, element_types, padded, name):
-    mesh, shape, spec, out_spec = padded
-    dtype = next(element_type for element_type in element_types if element_type.name == name)
-    x = values.subnormal(shape, dtype)
-    assert np.count_nonzero(x)
-    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
-    assert_same_bits(run(Reshard(), x, **how), x)
-    assert_same_bits(run(Transpose(), x.T, **how), x)
-
-
-@pytest.mark.parametrize(("padded", "name"), pairs_of(PADDED, ["float16", "float32", "float8_e5m2"]))
-def test_every_bit_is_kept_where_blocks_are_padded(run, values, element_types, padded, name):
-    mesh, shape, spec, out_spec = padded
-    dtype = next(element_type for element_type in element_types if element_type.name == name)
-    x = values.any(shape, dtype)
-    how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
-    assert_same_bits(run(Reshard(), x, **how), x)
+def test_subnormals_and_every_bit_are_kept_where_blocks_are_padded(run, values, same_bits):
+    calls = []
+    for mesh, shape, spec, out_spec in PADDED:
+        how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
+        for name in ("float16", "bfloat16", "float32", "float64"):
+            x = values.subnormal(shape, NAMED[name])
+            assert np.count_nonzero(x)
+            calls += [(run.call(RESHARD, x, **how), x), (run.call(TRANSPOSE, x.T, **how), x)]
+        for name in ("float16", "float32", "float8_e5m2"):
+            x = values.any(shape, NAMED[name])
+            calls.append((run.call(RESHARD, x, **how), x))
+    run.check_together(calls, same_bits)
 
 
 @pytest.mark.parametrize(("mesh", "shape", "spec", "out_spec"), PADDED)
-def test_a_bfloat16_that_is_no_number_stays_none(run, values, element_types, mesh, shape, spec, out_spec):
-    dtype = next(element_type for element_type in element_types if element_type.name == "bfloat16")
-    x = np.full(shape, 0xFF81, np.uint16).view(dtype)  # a signalling NaN
+def test_a_bfloat16_that_is_no_number_stays_none(run, mesh, shape, spec, out_spec):
+    x = np.full(shape, 0xFF81, np.uint16).view(NAMED["bfloat16"])  # a signalling NaN
     how = {"mesh": mesh, "in_specs": [spec], "out_specs": [out_spec], "strategy": "gspmd"}
-    assert np.isnan(run(Reshard(), x, **how).astype(np.float32)).all()
-
-
-@pytest.mark.parametrize("out_spec", SPECS)
-@pytest.mark.parametrize("spec", SPECS)
-def test_every_type_and_layout(run, values, dtype, spec, out_spec):
-    run.programs.clear()
-    x = values.any((19, 5), dtype)
-    how = {"mesh": MESH, "in_specs": [spec], "out_specs": [out_spec]}
-    assert_same_bits(run(Reshard(), x, **how), x)
-    assert_same_bits(run(Transpose(), x, **how), x.T)
+    assert np.isnan(run(RESHARD, x, **how).astype(np.float32)).all()
 
 
 GATHERED = [
@@ -106,15 +95,12 @@ GATHERED = [
 """Splits, and such over fewer mesh axes."""
 
 
-@pytest.mark.parametrize(("strategy", "specs"), pairs_of(["all_gather", "gspmd"], GATHERED))
-@pytest.mark.parametrize(
-    "name", ["int4", *(pytest.param(name, marks=pytest.mark.long) for name in ("bool", "float8_e5m2", "float64"))]
-)
-def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(run, values, element_types, name, strategy, specs):
-    spec, out_spec = specs
-    dtype = next(element_type for element_type in element_types if element_type.name == name)
-    x = values.any((16, 24, 3), dtype)
-    how = {"mesh": MESH, "in_specs": [(*spec, None)], "strategy": strategy}
-    assert_same_bits(run(Reshard(), x, **how, out_specs=[(*out_spec, None)]), x)
-    turned = run(Transpose(), x, **how, out_specs=[(None, *reversed(out_spec))])
-    assert_same_bits(turned, x.T)
+@pytest.mark.parametrize("name", ["int4", "bool", "float8_e5m2", "float64"])
+def test_gathered_by_hand_and_by_the_compiler_it_is_the_same(run, values, same_bits, name):
+    x, calls = values.any((16, 24, 3), NAMED[name]), []
+    for spec, out_spec in GATHERED:
+        for strategy in ("all_gather", "gspmd"):
+            how = {"mesh": MESH, "in_specs": [(*spec, None)], "strategy": strategy}
+            calls.append((run.call(RESHARD, x, **how, out_specs=[(*out_spec, None)]), x))
+            calls.append((run.call(TRANSPOSE, x, **how, out_specs=[(None, *reversed(out_spec))]), x.T))
+    run.check_together(calls, same_bits)

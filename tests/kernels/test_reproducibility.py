@@ -6,12 +6,11 @@ Blocks of 4097, 1366 and 513 elements leave different remainders of vectors, whi
 import re
 from pathlib import Path
 
+from kernels.conftest import KERNELS
+
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.elementwise.elementwise import ElementwiseKernel
-from shardcall_server.kernels.library import kernels
-
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 
 
 def test_a_kernel_promises_nothing_unless_it_says_so():

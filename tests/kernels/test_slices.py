@@ -2,33 +2,24 @@
 
 import numpy as np
 import pytest
-from kernels.test_movement import assert_same_bits
-
-from shardcall_core.functions.indexing import basic_index
-from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
-
-KERNELS = {kernel.name: kernel for kernel in kernels()}
-
-
-def in_long_form(*values):
-    return pytest.param(*values, marks=pytest.mark.long)
-
+from kernels.conftest import KERNELS
+from kernels.type_cases import index, with_values
 
 LAYOUTS = [({"x": 8}, ("x", None)), ({"x": 3}, ("x", None)), ({"a": 4, "b": 2}, (("b", "a"), None))]
 BOTH_SHARDED = [({"a": 4, "b": 2}, ("a", "b")), ({"a": 2, "b": 3}, ("b", "a"))]
 
 
-def index(x, key):
-    """The operands and parameters of a call of getitem, by NumPy's own rules."""
-    starts, sizes, steps, dropped, inserted = basic_index(x.shape, key)
-    return np.array(starts, np.int64), {"sizes": sizes, "steps": steps, "dropped": dropped, "inserted": inserted}
+def sliced(run, x, key, layout):
+    """A call of getitem, and NumPy's slice."""
+    (mesh, spec), (starts, parameters) = layout, index(x, key)
+    return run.call(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], **parameters), np.asarray(x[key])
 
 
-def check_slice(run, x, key, mesh, spec):
-    starts, parameters = index(x, key)
-    result = run(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], padding=7, **parameters)
-    assert_same_bits(result, np.asarray(x[key]))
+def assigned(run, x, key, values, layout):
+    """A call of setitem, and the array with NumPy's assignment."""
+    (mesh, specs), (starts, parameters) = layout, index(x, key)
+    call = run.call(KERNELS["setitem"], x, values, starts, mesh=mesh, in_specs=[*specs, None], **parameters)
+    return call, with_values(x, key, values)
 
 
 ROWS = [  # of 61 rows
@@ -48,42 +39,22 @@ ROWS = [  # of 61 rows
 ]
 
 
-ALIKE = {1, 2, 10}  # other numbers in a slice of ROWS than in one beside it
+def test_slices_of_rows(run, values, same_bits):
+    x = values.normal((61, 3))
+    calls = [sliced(run, x, key, LAYOUTS[number % 3]) for number, key in enumerate(ROWS)]
+    run.check_together(calls, same_bits, 7)
 
 
-@pytest.mark.parametrize("number", [in_long_form(i) if i in ALIKE else i for i in range(len(ROWS))])
-def test_slices_of_rows(run, values, number):
-    mesh, spec = LAYOUTS[number % 3]
-    check_slice(run, values.normal((61, 3)), ROWS[number], mesh, spec)
-
-
-@pytest.mark.parametrize("key", [in_long_form(np.s_[1:-1]), in_long_form(np.s_[5:7]), np.s_[6:1:-1]])
-def test_slices_of_every_type(run, values, dtype, key):
-    check_slice(run, values.any((13, 4), dtype), key, {"x": 3}, ("x", None))
-
-
-@pytest.mark.parametrize("sizes", [(4,), in_long_form((20,)), (33,), in_long_form((59,))])
-def test_a_loop_of_starts_compiles_once(run, values, sizes):
+@pytest.mark.parametrize("sizes", [(4,), (33,)])
+def test_a_loop_of_starts_compiles_once(run, values, same_bits, sizes):
     """All devices take the same branch at every start, and starts outside the array are clamped."""
     x = values.normal((61,))
     run.programs.clear()
     for k in range(-1, 62):
         result = run(KERNELS["getitem"], x, np.array([k]), mesh={"x": 8}, sizes=sizes, steps=(1,))
         first = min(max(k, 0), 61 - sizes[0])
-        assert_same_bits(result, x[first : first + sizes[0]])
+        same_bits(result, x[first : first + sizes[0]])
     assert len(run.programs) == run.is_local
-
-
-X, STARTS = ArrayType((4096, 16), np.dtype("float32")), ArrayType((2,), np.dtype("int64"))
-
-
-def assign(run, x, key, assigned, mesh, specs):
-    starts, parameters = index(x, key)
-    how = {"mesh": mesh, "in_specs": [*specs, None], "padding": 7}
-    result = run(KERNELS["setitem"], x, assigned, starts, **how, **parameters)
-    expected = x.copy()
-    expected[key] = assigned
-    assert_same_bits(result, expected)
 
 
 ASSIGNED = [
@@ -99,33 +70,20 @@ ASSIGNED = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(ASSIGNED)))
-def test_values_are_assigned(run, values, number):
-    (key, shape), (mesh, spec) = ASSIGNED[number], (*LAYOUTS, *BOTH_SHARDED)[number % 5]
-    x, assigned = values.normal((61, 14)), values.normal(shape)
-    assign(run, x, key, assigned, mesh, [spec, [None] * len(shape)])
+SHARDED_KEYS = [np.s_[1:-1], np.s_[20:31], np.s_[:40, 1:], np.s_[40:2:-2]]
 
 
-@pytest.mark.parametrize(("mesh", "spec"), [LAYOUTS[0], in_long_form(*LAYOUTS[2]), in_long_form(*BOTH_SHARDED[1])])
-@pytest.mark.parametrize("key", [in_long_form(np.s_[1:-1]), in_long_form(np.s_[20:31]), np.s_[:40, 1:], np.s_[40:2:-2]])
-def test_sharded_values_are_assigned(run, values, mesh, spec, key):
-    x = values.normal((61, 14))
-    assign(run, x, key, values.normal(x[key].shape), mesh, [spec, spec])
+def sharded_assignments(run, values, layout):
+    x, (mesh, spec) = values.normal((61, 14)), layout
+    return [assigned(run, x, key, values.normal(x[key].shape), (mesh, [spec, spec])) for key in SHARDED_KEYS]
 
 
-@pytest.mark.parametrize(("to", "of"), [("float32", "int64"), ("bool", "float64"), ("complex64", "float32")])
-def test_values_are_converted(run, to, of):
-    assign(run, np.zeros((7,), to), np.s_[2:5], np.array([0, 2, -1], of), {"x": 3}, [("x",), (None,)])
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "reason"),
-    [
-        (ArrayType((3, 16), np.dtype("float32")), "values", "INVALID_OPERAND"),
-        (ArrayType((1, 2, 16), np.dtype("float32")), "values", "INVALID_OPERAND"),
-        (ArrayType((), np.dtype("complex64")), "values", "UNSUPPORTED_ELEMENT_TYPE"),
-    ],
-)
-def test_values_that_do_not_fit_are_refused(refused, values, field, reason):
-    error = refused(KERNELS["setitem"], X, values, STARTS, mesh={"x": 2}, sizes=(2, 16), steps=(1, 1))
-    assert (error.field, error.reason.name) == (field, reason)
+def test_values_are_assigned_and_converted(run, values, same_bits):
+    x, calls = values.normal((61, 14)), []
+    for number, (key, shape) in enumerate(ASSIGNED):
+        mesh, spec = (*LAYOUTS, *BOTH_SHARDED)[number % 5]
+        calls.append(assigned(run, x, key, values.normal(shape), (mesh, [spec, [None] * len(shape)])))
+    for to, of in (("float32", "int64"), ("bool", "float64"), ("complex64", "float32")):
+        new, layout = np.array([0, 2, -1], of), ({"x": 3}, [("x",), (None,)])
+        calls.append(assigned(run, np.zeros((7,), to), np.s_[2:5], new, layout))
+    run.check_together([*calls, *sharded_assignments(run, values, LAYOUTS[0])], same_bits, 7)

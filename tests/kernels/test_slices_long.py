@@ -4,8 +4,9 @@ import re
 
 import numpy as np
 import pytest
-from kernels.test_movement import assert_same_bits
-from kernels.test_slices import BOTH_SHARDED, KERNELS, LAYOUTS, ROWS, STARTS, X, assign, check_slice, in_long_form
+from kernels import test_slices as short
+from kernels.conftest import with_cases
+from kernels.test_slices import BOTH_SHARDED, KERNELS, LAYOUTS, ROWS, sharded_assignments, sliced
 
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives
@@ -21,21 +22,25 @@ OTHER_ROWS = [np.s_[:0], np.s_[60:], np.s_[:-1], np.s_[1:], np.s_[::-60], np.s_[
 BOTH = [np.s_[1:-1, 1:-1], np.s_[::-1, 4], np.s_[30:, ::-3], np.s_[17, 2:9], np.s_[5:-20:2, 3:-2]]
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("count", [61, 64, 5])
-def test_all_slices_of_rows(run, values, mesh, spec, count):
-    x = values.normal((count, 3))
-    for key in (*ROWS, *OTHER_ROWS):
-        if isinstance(key, slice):
-            check_slice(run, x, key, mesh, spec)
+def test_all_slices_of_rows(run, values, same_bits, layout, count):
+    keys = [key for key in (*ROWS, *OTHER_ROWS) if isinstance(key, slice)]
+    run.check_together([sliced(run, values.normal((count, 3)), key, layout) for key in keys], same_bits, 7)
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(i, marks=pytest.mark.long if i % 2 else ()) for i in range(2 * len(BOTH))]
-)
-def test_slices_along_two_sharded_axes(run, values, number):
-    mesh, spec = BOTH_SHARDED[number % 2]
-    check_slice(run, values.normal((61, 14)), BOTH[number // 2], mesh, spec)
+def test_slices_along_two_sharded_axes(run, values, same_bits):
+    x = values.normal((61, 14))
+    run.check_together([sliced(run, x, key, layout) for key in BOTH for layout in BOTH_SHARDED], same_bits, 7)
+
+
+def test_sharded_values_are_assigned(run, values, same_bits):
+    layouts = [*LAYOUTS, *BOTH_SHARDED]
+    run.check_together([call for layout in layouts for call in sharded_assignments(run, values, layout)], same_bits, 7)
+
+
+test_a_loop_of_starts_compiles_once = with_cases(short.test_a_loop_of_starts_compiles_once, {"sizes": [(20,), (59,)]})
+X, STARTS = ArrayType((4096, 16), np.dtype("float32")), ArrayType((2,), np.dtype("int64"))
 
 
 def text_of(run, name, *operands, **how):
@@ -83,30 +88,25 @@ def test_a_short_slice_of_a_large_array_moves_little(run, shape, sizes):
     assert 0 < moved <= 1.1 * MIB
 
 
-def test_slices_of_a_gibibyte(run):
+def test_slices_of_a_gibibyte(run, same_bits):
     run.programs.clear()
     x = np.arange(256 * MIB, dtype=np.float32)  # float32 has each of the first 16 Mi integers
     for first in (0, 16 * MIB - 7, 100 * MIB + 5, 255 * MIB + 3 * MIB // 4):
         result = run(KERNELS["getitem"], x, np.array([first]), mesh={"x": 8}, sizes=(MIB // 4,), steps=(1,))
-        assert_same_bits(result, x[first : first + MIB // 4])
+        same_bits(result, x[first : first + MIB // 4])
     assert len(run.programs) == run.is_local
     run.programs.clear()
 
 
-def test_values_of_every_type_are_assigned(run, values, dtype):
-    x, assigned = values.any((13, 4), dtype), values.any((9, 4), dtype)
-    assign(run, x, np.s_[2:11], assigned, {"x": 3}, [("x", None), ("x", None)])
-
-
-@pytest.mark.parametrize("sizes", [(20,), in_long_form((59,))])
-def test_a_loop_of_assignments_compiles_once(run, values, sizes):
+@pytest.mark.parametrize("sizes", [(20,), (59,)])
+def test_a_loop_of_assignments_compiles_once(run, values, same_bits, sizes):
     x, assigned = values.normal((61,)), values.normal(sizes)
     run.programs.clear()
     for k in range(62 - sizes[0]):
         how = {"mesh": {"x": 8}, "in_specs": [("x",), ("x",)], "sizes": sizes, "steps": (1,)}
         expected = x.copy()
         expected[k : k + sizes[0]] = assigned
-        assert_same_bits(run(KERNELS["setitem"], x, assigned, np.array([k]), **how), expected)
+        same_bits(run(KERNELS["setitem"], x, assigned, np.array([k]), **how), expected)
     assert len(run.programs) == run.is_local
 
 

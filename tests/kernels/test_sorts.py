@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from pairs import pairs_of
+from kernels.conftest import KERNELS
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import CallError
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 LAYOUTS = [
     ({"x": 8}, ("x", None, None)),
     ({"x": 3}, (None, "x", None)),
@@ -17,41 +15,53 @@ LAYOUTS = [
 SHAPE = (5, 4, 9)
 
 
-@pytest.mark.parametrize("shape", [(0,), (1,), (0, 3), (3, 0)])
-def test_sorts_of_nothing(run, same, shape):
-    x = np.zeros(shape)
-    for axis in (-1, None):
-        same(run(KERNELS["sort"], x, mesh={"x": 3}, axis=axis), np.sort(x, axis))
-        same(run(KERNELS["argsort"], x, mesh={"x": 3}, axis=axis), np.argsort(x, axis))
-
-
-@pytest.mark.parametrize(("layout", "axis", "shape"), pairs_of(LAYOUTS, [-1, 0, None], [(), (7,), (2, 3), (0,)]))
-def test_takes_are_numpys(run, values, same, layout, axis, shape):
+def takes(run, values, layout):
+    """Calls of `take` with indices of any shape, whole or sharded as x, and of `take_along_axis`."""
     mesh, spec = layout
-    x, indices = values.normal(SHAPE), values.random.integers(-4, 4, shape)
-    how = {"mesh": mesh, "in_specs": [spec], "padding": np.nan, "axis": axis}
-    same(run(KERNELS["take"], x, np.asarray(indices), **how), np.asarray(np.take(x, indices, axis)))
+    x, how = values.normal(SHAPE), {"mesh": mesh, "in_specs": [spec]}
+    for axis in (-1, 0, None):
+        for shape in ((), (7,), (2, 3), (0,)):
+            indices = np.asarray(values.random.integers(-4, 4, shape))
+            yield run.call(KERNELS["take"], x, indices, axis=axis, **how), np.asarray(np.take(x, indices, axis))
+    indices = values.random.integers(0, 4, (6, 5)).astype(np.uint8)
+    sharded = {"mesh": mesh, "in_specs": [spec, [next(filter(None, spec)), None]]}
+    yield run.call(KERNELS["take"], x, indices, axis=1, **sharded), np.take(x, indices, 1)
+    for shape in ((5, 4, 3), (5, 1, 9), (1, 4, 2), (5, 4, 0)):
+        indices = values.random.integers(-9, 9, shape)
+        yield run.call(KERNELS["take_along_axis"], x, indices, axis=-1, **how), np.take_along_axis(x, indices, -1)
 
 
-@pytest.mark.parametrize(("mesh", "spec"), LAYOUTS)
-def test_takes_with_sharded_indices(run, values, same, mesh, spec):
-    x, indices = values.normal(SHAPE), values.random.integers(0, 4, (6, 5)).astype(np.uint8)
-    specs = [spec, [next(filter(None, spec)), None]]
-    same(run(KERNELS["take"], x, indices, mesh=mesh, in_specs=specs, padding=0, axis=1), np.take(x, indices, 1))
-
-
-@pytest.mark.parametrize(("layout", "shape"), pairs_of(LAYOUTS, [(5, 4, 3), (5, 1, 9), (1, 4, 2), (5, 4, 0)]))
-def test_takes_along_an_axis_are_numpys(run, values, same, layout, shape):
+def sorts(run, values, layout):
+    """Calls of `sort`, `argsort` and `lexsort` of numbers with equals, NaN, infinities and zeros."""
     mesh, spec = layout
-    x, indices = values.normal(SHAPE), values.random.integers(-9, 9, shape)
-    how = {"mesh": mesh, "in_specs": [spec], "axis": -1}
-    same(run(KERNELS["take_along_axis"], x, indices, **how), np.take_along_axis(x, indices, -1))
+    x = np.round(values.normal(SHAPE))
+    x[1, 2, 3:5], x[0, 0, :4] = np.nan, (np.inf, -np.inf, 0.0, -0.0)
+    for axis in (-1, 0, None):
+        how = {"mesh": mesh, "in_specs": [spec], "axis": axis}
+        yield run.call(KERNELS["sort"], x, **how), np.sort(x, axis)
+        yield run.call(KERNELS["argsort"], x, **how), np.argsort(x, axis, stable=True)
+        if axis is not None:
+            yield run.call(KERNELS["lexsort"], x, **how), np.lexsort(x, axis)
 
 
-def test_every_bit_is_taken(run, values, dtype):
-    x, indices = values.any((7, 4), dtype), np.array([3, -1, 0])
-    result = run(KERNELS["take"], x, indices, mesh={"x": 1}, axis=0)
-    assert result.tobytes() == x[indices].tobytes()
+@pytest.mark.parametrize("layout", LAYOUTS[2:])
+def test_takes_are_numpys(run, values, layout):
+    run.check_together(takes(run, values, layout), padding=-1)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[2:])
+def test_sorts_are_numpys(run, values, layout):
+    run.check_together(sorts(run, values, layout), padding=-np.inf)
+
+
+def test_sorts_of_nothing(run):
+    cases = []
+    for shape in ((0,), (1,), (0, 3), (3, 0)):
+        for axis in (-1, None):
+            x, how = np.zeros(shape), {"mesh": {"x": 3}, "axis": axis}
+            cases.append((run.call(KERNELS["sort"], x, **how), np.sort(x, axis)))
+            cases.append((run.call(KERNELS["argsort"], x, **how), np.argsort(x, axis)))
+    run.check_together(cases)
 
 
 @pytest.mark.parametrize("index", [5, -6, 2**40])
@@ -63,56 +73,36 @@ def test_indices_that_there_are_not_are_refused(run, values, index):
         assert raised.value.field == "indices"
 
 
-X, INDICES, HALVES = (ArrayType((5, 4), np.dtype(t)) for t in ("float32", "int64", "float16"))
-NONE = ArrayType((0, 4), np.dtype("float32"))
-
-
-@pytest.mark.parametrize(
-    ("name", "operands", "parameters", "field", "reason"),
-    [
-        ("sort", (X,), {"axis": 2}, "axis", "AXIS_OUT_OF_RANGE"),
-        ("argsort", (X,), {"axis": "0"}, "axis", "PARAMETER_TYPE"),
-        ("take", (X, HALVES), {"axis": 0}, "indices", "UNSUPPORTED_ELEMENT_TYPE"),
-        ("take", (NONE, INDICES), {"axis": 0}, "x", "INVALID_OPERAND"),
-        ("take_along_axis", (X, ArrayType((5,), np.dtype("int64"))), {}, "indices", "INVALID_OPERAND"),
-        ("take_along_axis", (X, ArrayType((3, 4), np.dtype("int64"))), {}, "indices", "INVALID_OPERAND"),
-    ],
-)
-def test_refusals_name_the_argument(refused, name, operands, parameters, field, reason):
-    error = refused(KERNELS[name], *operands, mesh={"x": 2}, **parameters)
-    assert (error.field, error.reason) == (field, Reason[reason])
-
-
-def test_axes_that_are_not_sharded_are_sorted_without_collectives(run):
-    x = ArrayType((16, 6), np.dtype("float32"))
-    for name in ("sort", "argsort"):
-        how = {"mesh": {"x": 8}, "in_specs": [("x", None)]}
-        assert run.resolve(KERNELS[name], x, **how).strategy.name == "blocks"
-        assert "all-gather" not in run.program(KERNELS[name], x, **how).text
-
-
 STRATEGIES = [
-    pytest.param((16, 6), {"x": 8}, ("x", None), 0, "all_to_all", marks=pytest.mark.long),
-    pytest.param((16, 3), {"x": 8}, ("x", None), 0, "one_device", marks=pytest.mark.long),
+    ((16, 6), {"x": 8}, ("x", None), 0, "all_to_all"),
+    ((16, 3), {"x": 8}, ("x", None), 0, "one_device"),
     ((16, 6), {"x": 8}, ("x", None), None, "one_device"),
-    pytest.param((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 0, "all_to_all", marks=pytest.mark.long),
+    ((16, 6), {"x": 8}, ("x", None), 1, "blocks"),
+    ((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 0, "all_to_all"),
     ((16, 6, 5), {"a": 4, "b": 2}, ("b", "a", None), 1, "all_to_all"),
     ((7, 5), {"a": 2, "b": 3}, (("b", "a"), None), 0, "all_to_all"),
-    pytest.param((7, 5), {"a": 2, "b": 3}, ("b", "a"), 1, "one_device", marks=pytest.mark.long),
+    ((7, 5), {"a": 2, "b": 3}, ("b", "a"), 1, "one_device"),
     ((13,), {"a": 2, "b": 3}, (("b", "a"),), 0, "one_device"),
 ]
 
 
-@pytest.mark.parametrize(("shape", "mesh", "spec", "axis", "strategy"), STRATEGIES)
-def test_sharded_axes_are_exchanged_or_sorted_on_one_device(run, values, same, shape, mesh, spec, axis, strategy):
-    x, how = np.round(values.normal(shape)), {"mesh": mesh, "in_specs": [spec], "axis": axis}
-    resolved = run.resolve(KERNELS["sort"], x, **how)
-    assert resolved.strategy.name == strategy
-    if axis is not None:
-        assert resolved.problem.out_specs == resolved.problem.in_specs
-    same(run(KERNELS["sort"], x, **how, padding=-np.inf), np.sort(x, axis))
-    same(run(KERNELS["argsort"], x, **how, padding=-np.inf), np.argsort(x, axis, stable=True))
-    out_specs = [[None] * (1 if axis is None else x.ndim)]
-    same(run(KERNELS["sort"], x, **how, out_specs=out_specs), np.sort(x, axis))
-    if strategy == "all_to_all":
-        assert "all-gather" not in run.program(KERNELS["sort"], x, **how).text
+def test_sharded_axes_are_exchanged_or_sorted_on_one_device(run, values):
+    cases = []
+    for shape, mesh, spec, axis, strategy in STRATEGIES:
+        x, how = np.round(values.normal(shape)), {"mesh": mesh, "in_specs": [spec], "axis": axis}
+        resolved = run.resolve(KERNELS["sort"], x, **how)
+        assert resolved.strategy.name == strategy
+        if axis is not None:
+            assert resolved.problem.out_specs == resolved.problem.in_specs
+        unsharded = [[None] * (1 if axis is None else x.ndim)]
+        cases += [(run.call(KERNELS["sort"], x, **how, out_specs=specs), np.sort(x, axis)) for specs in ((), unsharded)]
+        cases.append((run.call(KERNELS["argsort"], x, **how), np.argsort(x, axis, stable=True)))
+    run.check_together(cases, padding=-np.inf)
+
+
+def test_only_a_sort_on_one_device_gathers(run):
+    for shape, mesh, spec, axis, strategy in (STRATEGIES[3], STRATEGIES[5]):
+        how = {"mesh": mesh, "in_specs": [spec], "axis": axis}
+        program = run.program(KERNELS["sort"], ArrayType(shape, np.dtype("float32")), **how)
+        assert program.resolved.strategy.name == strategy != "one_device"
+        assert "all-gather" not in program.text

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 
 import jax
 import numpy as np
+from kernels.conftest import KERNELS
 from kernels.test_function_table import CASES
 
 from shardcall_core.element_types import NAMED
 from shardcall_core.layouts.layout import ArrayType, padded_shape
 from shardcall_server.compilation.program import build_mesh, named_sharding
 from shardcall_server.kernels.core.element_types import held_type
-from shardcall_server.kernels.library import kernels
 
-KERNELS = {kernel.name: kernel for kernel in kernels()}
 MIN_BYTES = 1 << 10
 COLLECTIVE = re.compile(r" = (.*?) (all-gather|all-reduce|all-to-all)(?:-start)?\(.*?op_name=\"([^\"]*)\"")
 ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from kernels.conftest import KERNELS
 
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.authoring import CallError, Reason
-from shardcall_server.kernels.elementwise.elementwise import elementwise
 
-POWER = {kernel.name: kernel for kernel in elementwise()}["power"]
+POWER = KERNELS["power"]
 X = np.arange(130, dtype=np.int8).reshape(26, 5) % 5
 LAYOUTS = [
     ({"x": 1}, ()),

@@ -20,14 +20,21 @@ MAX_CALLS = 20
 
 
 def run_together(calls: Sequence[Call], padding: float = 0) -> list[tuple[np.ndarray, ...]]:
-    """The results of calls on one mesh; checks of values refuse nothing.
+    """The results of calls, those on one mesh together; checks of values refuse nothing.
 
     Args:
         calls: the cases and their operands.
         padding: what the operands' padding holds.
     """
-    some = [calls[i : i + MAX_CALLS] for i in range(0, len(calls), MAX_CALLS)]
-    return [results for part in some for results in _of_one_program(part, padding)]
+    of_meshes: dict[object, list[int]] = {}
+    for i, (case, _) in enumerate(calls):
+        of_meshes.setdefault(case.mesh, []).append(i)
+    results: dict[int, tuple[np.ndarray, ...]] = {}
+    for indices in of_meshes.values():
+        for first in range(0, len(indices), MAX_CALLS):
+            some = indices[first : first + MAX_CALLS]
+            results |= zip(some, _of_one_program([calls[i] for i in some], padding), strict=True)
+    return [results[i] for i in range(len(calls))]
 
 
 def _of_one_program(calls: Sequence[Call], padding: float) -> Iterator[tuple[np.ndarray, ...]]:

@@ -13,7 +13,7 @@ from servers import PROFILES
 
 TESTS = Path(__file__).resolve().parents[1]
 MAX_PROFILES, MAX_SECONDS = 6, 1150
-MAX_MARKS = 81
+MAX_MARKS = 27
 """Marks on tests and parameters, which are still to be mended: no new ones are added."""
 STARTING = {"running_server", "server_factory"}
 """The functions that start a server of a test's own."""
