@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import grpc
@@ -92,6 +92,31 @@ class Row:
         return STATUSES.get(self.reason, INVALID)
 
 
+def send(
+    channel: grpc.Channel,
+    method: str,
+    messages: Sequence[Message | bytes],
+    metadata: Sequence[tuple[str, str | bytes]] = (),
+    timeout: float = 60,
+) -> Iterator[bytes]:
+    """Sends messages or their bytes; yields the answers.
+
+    Args:
+        channel: to a server.
+        method: one of the contract's, or the path of one that there is not.
+        messages: one where the method takes one.
+        metadata: sent with them.
+        timeout: in seconds.
+    """
+    path, descriptor = METHODS.get(method, (method, None))
+    sent = [item if isinstance(item, bytes) else item.SerializeToString() for item in messages]
+    streams = descriptor is not None and descriptor.client_streaming
+    answers = descriptor is not None and descriptor.server_streaming
+    rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)
+    answer = rpc(iter(sent) if streams else sent[0], timeout=timeout, metadata=metadata)
+    yield from answer if answers else [answer]
+
+
 def value(argument):
     """A parameter; a tuple is a list of integers."""
     if isinstance(argument, tuple):
@@ -106,13 +131,31 @@ def call(kernel="diff", parameters=None, **fields):
     return kernel_pb2.KernelCall(kernel=kernel, parameters=values, **fields)
 
 
-def planned(name, reason, field, asked=None, operands=None, method="Plan"):
+def row(name, request, reason, field="", metadata=()):
+    """A row of one message, whose class names the method."""
+    method = type(request).__name__.removesuffix("Request")
+    return Row(f"{method}: {name}", method, [request], reason, field, metadata)
+
+
+def planned(name, reason, field, asked=None, operands=None):
     """A row that requests a plan: of two axes by default."""
-    request_class = {"Plan": kernel_service_pb2.PlanRequest, "Compile": kernel_service_pb2.CompileRequest}[method]
     operands = [tensor(8, 4)] if operands is None else operands
-    return Row(name, method, [request_class(call=call() if asked is None else asked, operands=operands)], reason, field)
+    request = kernel_service_pb2.PlanRequest(call=call() if asked is None else asked, operands=operands)
+    return row(name, request, reason, field)
+
+
+def put(name, reason, field, **header):
+    """A row that puts an array: a valid one by default."""
+    fields = {"array": inline_operand((8, 4), bytes(256)), "lease_id": LEASE, **header}
+    request = array_service_pb2.PutArrayRequest(header=array_service_pb2.PutArrayHeader(**fields))
+    return row(name, request, reason, field)
 
 
 def inline_operand(shape, data, element_type=F64):
     """An operand with its bytes in the message."""
     return kernel_service_pb2.Operand(type=tensor(*shape, element_type=element_type), inline={"data": data})
+
+
+def shown(text):
+    """The beginning and the length of a text, for the names of rows."""
+    return f"{text[:9]!r}, {len(text)}"

@@ -27,34 +27,25 @@ def _chunk(method, index=0, offset=0, data=bytes(8)):
 
 _EIGHT = tensor(8)
 _STREAMS = [
-    # name, types of the header's operands (None: no header), then the chunks; reason and field
+    # name, type of the header's operand (None: no header), then the chunks (index, offset, data)
     ("nothing", None, [], "MALFORMED_REQUEST", "header"),
     ("a chunk first", None, [(0, 0, bytes(64))], "MALFORMED_REQUEST", "header"),
     ("no chunk", _EIGHT, [], "SIZE_MISMATCH", "operand 0"),
-    ("a chunk too few", _EIGHT, [(0, 0, bytes(32))], "SIZE_MISMATCH", "operand 0"),
-    ("a byte too few", _EIGHT, [(0, 0, bytes(63))], "SIZE_MISMATCH", "operand 0"),
-    ("a byte too many", _EIGHT, [(0, 0, bytes(65))], "SIZE_MISMATCH", "chunk"),
-    ("a gap at the start", _EIGHT, [(0, 8, bytes(56))], "MALFORMED_REQUEST", "chunk"),
-    ("a gap of a byte", _EIGHT, [(0, 0, bytes(32)), (0, 33, bytes(31))], "MALFORMED_REQUEST", "chunk"),
-    ("chunks that overlap", _EIGHT, [(0, 0, bytes(32)), (0, 31, bytes(33))], "MALFORMED_REQUEST", "chunk"),
-    ("a chunk twice", _EIGHT, [(0, 0, bytes(32)), (0, 0, bytes(32))], "MALFORMED_REQUEST", "chunk"),
-    ("chunks the other way round", _EIGHT, [(0, 32, bytes(32)), (0, 0, bytes(32))], "MALFORMED_REQUEST", "chunk"),
-    ("an offset of 2^64 - 8", _EIGHT, [(0, 2**64 - 8, bytes(64))], "MALFORMED_REQUEST", "chunk"),
-    ("an offset of 2^63", _EIGHT, [(0, 2**63, bytes(64))], "MALFORMED_REQUEST", "chunk"),
-    ("an unknown operand", _EIGHT, [(1, 0, bytes(64))], "MALFORMED_REQUEST", "chunk"),
-    ("the last operand there can be", _EIGHT, [(2**32 - 1, 0, bytes(64))], "MALFORMED_REQUEST", "chunk"),
-    ("an empty chunk", _EIGHT, [(0, 0, b"")], "SIZE_MISMATCH", "chunk"),
+    *((f"{n} bytes", _EIGHT, [(0, 0, bytes(n))], "SIZE_MISMATCH", "operand 0") for n in (32, 63)),
+    *((f"{n} bytes", _EIGHT, [(0, 0, bytes(n))], "SIZE_MISMATCH", "chunk") for n in (65, 0)),
     ("an empty chunk between", _EIGHT, [(0, 0, bytes(32)), (0, 32, b""), (0, 32, bytes(32))], "SIZE_MISMATCH", "chunk"),
     ("a thousand empty chunks", _EIGHT, [(0, 0, b"")] * 1000, "SIZE_MISMATCH", "chunk"),
-    ("an empty chunk after the end", _EIGHT, [(0, 0, bytes(64)), (0, 64, b"")], "SIZE_MISMATCH", "chunk"),
-    ("a chunk after the end", _EIGHT, [(0, 0, bytes(64)), (0, 64, bytes(8))], "SIZE_MISMATCH", "chunk"),
+    *(
+        (f"{n} bytes after the end", _EIGHT, [(0, 0, bytes(64)), (0, 64, bytes(n))], "SIZE_MISMATCH", "chunk")
+        for n in (0, 8)
+    ),
     ("all of it again", _EIGHT, [(0, 0, bytes(64))] * 2, "SIZE_MISMATCH", "chunk"),
     ("a chunk of no bytes' array", tensor(0), [(0, 0, bytes(8))], "SIZE_MISMATCH", "chunk"),
     ("a chunk over the limit", tensor(1 << 18), [(0, 0, bytes(_MAX_CHUNK_BYTES + 1))], "SIZE_MISMATCH", "chunk"),
     ("a claim of a GiB", tensor(1 << 27), [(0, 0, bytes(8))], "SIZE_MISMATCH", "operand 0"),
     ("a bool of 2", tensor(4, element_type=BOOL), [(0, 0, b"\1\0\2\1")], "INVALID_OPERAND", "operand 0"),
     (
-        "an int4 of 0x10 late",
+        "int4 of 0x10",
         tensor(4, element_type=INT4),
         [(0, 0, b"\1\2"), (0, 2, b"\3\x10")],
         "INVALID_OPERAND",
@@ -63,7 +54,25 @@ _STREAMS = [
 ]
 
 
+_MISPLACED = [
+    # chunks of an operand of 64 bytes: index, offset, size
+    [(0, 8, 56)],
+    [(0, 0, 32), (0, 33, 31)],
+    [(0, 0, 32), (0, 31, 33)],
+    [(0, 0, 32), (0, 0, 32)],
+    [(0, 32, 32), (0, 0, 32)],
+    [(0, 2**64 - 8, 64)],
+    [(0, 2**63, 64)],
+    [(1, 0, 64)],
+    [(2**32 - 1, 0, 64)],
+]
+
+
 def _streams(method):
+    for spans in _MISPLACED:
+        chunks = [_chunk(method, index, offset, bytes(size)) for index, offset, size in spans]
+        messages = [_header(method, _EIGHT), *chunks]
+        yield Row(f"{method}: chunks {spans}", method, messages, "MALFORMED_REQUEST", "chunk")
     for name, array_type, chunks, reason, field in _STREAMS:
         opening = [] if array_type is None else [_header(method, array_type)]
         yield Row(f"{method}: {name}", method, [*opening, *(_chunk(method, *c) for c in chunks)], reason, field)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from clusters import Cluster
@@ -22,13 +23,13 @@ def figure(record_property: Callable[[str, object], None], request: pytest.Fixtu
 
 
 @pytest.fixture
-def silence() -> Iterator[Callable[[], Iterator[bytes]]]:
-    """Makes streams of requests that never have one, until the test has ended."""
+def silence() -> Iterator[Callable[..., Iterator[Any]]]:
+    """Makes streams of requests that have those passed, and no other until the test has ended."""
     ended = threading.Event()
 
-    def requests() -> Iterator[bytes]:
+    def requests(*first: object) -> Iterator[object]:
+        yield from first
         ended.wait()
-        yield from ()
 
     yield requests
     ended.set()
@@ -54,7 +55,7 @@ def serving(tmp_path_factory) -> Iterator[TokenServer]:
     token_file.create(str(path), [(user := token_file.Entry.make(token_file.user_name(), token_file.SCOPES))])
     options = ("--token-file", str(path), "--log-level", "debug", "--shared-memory-regions")
     with running_server(*options, devices=1, log=log, why="its tokens change") as server:
-        yield TokenServer(server, path, log)
+        yield TokenServer(server, path)
         server.process.terminate()
         said = server.process.stdout.read()
         assert "generated" not in said, "it found the token"

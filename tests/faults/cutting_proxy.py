@@ -7,7 +7,6 @@ import select
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 _PIECE_BYTES = 1 << 16
@@ -69,9 +68,7 @@ class CuttingProxy:
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self.cut()

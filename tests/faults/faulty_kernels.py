@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-
-_MAX_S = 300  # a server whose test is over must not wait forever
+from faults import slow_kernel
 
 _SOURCE = """
-import os, time
-from pathlib import Path
+import os
 
 import jax
 import numpy as np
-from shardcall_server import authoring
-
-FOLDER = Path({folder!r})
-
-
-def wait_for(name):
-    end = time.monotonic() + {max_s}
-    while not (FOLDER / name).exists() and time.monotonic() < end:
-        time.sleep(0.01)
 
 
 def begin(name):
@@ -62,29 +50,8 @@ def growing(x):
     return x + float(np.ones(1 << 27)[0])  # 1 GiB
 
 
-class TestKernel(authoring.Kernel):
-    version, summary = 1, "Its operand, if it returns."
-    operands = (authoring.OperandInfo("x", "Any array."),)
-
-    def __init__(self, function):
-        self.name = function.__name__
-
-        def build(problem, mesh):
-            return lambda x: (authoring.fit(function(x), problem.padded_result()),)
-
-        self.strategies = (authoring.Strategy("only", "There is no other.", lambda problem: None, build),)
-
-    def validate(self, operands, parameters):
-        return authoring.Signature(None, operands)
-
-    def default_out_specs(self, problem, strategy):
-        return problem.in_specs
-
-
-def kernels():
-    return [TestKernel(function) for function in (aborting, ordinary, crashing, growing)]
+FUNCTIONS += [aborting, ordinary, crashing, growing]
 """
-
 
 _THREAD = """
 import threading
@@ -93,17 +60,11 @@ threading.Thread(target=threading.Event().wait, daemon=True).start()
 """
 
 
-def install(folder: Path, environment: pytest.MonkeyPatch, *, with_thread: bool = False) -> None:
-    """Makes a folder of packages with the kernels, which servers that are started afterwards load.
+def install(folder: Path, environment: pytest.MonkeyPatch, *, with_thread: bool = False) -> Path:
+    """Makes a folder of packages with these kernels and the slow one, which servers that are started afterwards load.
 
     Running ``aborting`` and compiling ``crashing`` creates ``aborting began`` and ``crashing began`` there, waits for
     ``abort`` and ``crash``, and aborts. The worker itself compiles ``ordinary``, creates ``ordinary began`` and waits
     for ``finish``. Compiling ``growing`` allocates 1 GiB. With a thread, importing them starts one.
     """
-    environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
-    source = _SOURCE.format(folder=str(folder), max_s=_MAX_S) + _THREAD * with_thread
-    (folder / "faulty_kernels_of_tests.py").write_text(source)
-    metadata = folder / "faulty_kernels_of_tests-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-kernels-of-tests\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[shardcall.kernels]\nfaulty = faulty_kernels_of_tests:kernels\n")
+    return slow_kernel.install(folder, environment, _SOURCE + _THREAD * with_thread)

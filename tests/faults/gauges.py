@@ -54,49 +54,26 @@ def slope(times: Sequence[float], values: Sequence[float]) -> float:
     return float(np.median((v[second] - v[first])[apart] / (t[second] - t[first])[apart]))
 
 
-@dataclass(frozen=True)
-class AllowedGrowth:
-    """The growth of a process that counts as noise; a leak grows with the calls, and exceeds it.
+ALLOWED_GROWTH = {"memory_bytes": 48 * MIB, "descriptors": 12, "threads": 12}
+"""The growth that counts as noise; a leak grows with the calls, and exceeds it.
 
-    Attributes:
-        memory_bytes: steps of the allocators and of the pool of regions, which keep what was used last.
-        descriptors: connections that come and go, and the memory files of calls at work.
-        threads: those of gRPC and of the pools, which grow up to their limits while the load does.
-    """
-
-    memory_bytes: float = 48 * MIB
-    descriptors: float = 12
-    threads: float = 12
+Allocators and the pool of regions keep what was used last, connections and memory files of calls come and go, and the
+threads of gRPC and of the pools grow up to their limits while the load does.
+"""
 
 
-def growth(samples: Sequence[Gauges], allowed: AllowedGrowth) -> list[str]:
-    """Describes the resources of a process that grow; empty where none does.
+def growth(samples: Sequence[Gauges]) -> tuple[list[str], str]:
+    """Describes the resources of a process that grow, in a list, and the growth of all of them in an hour.
 
     The first third is left out: caches, pools and the allocator fill up in it.
     """
     kept = samples[len(samples) // 3 :]
     times = [sample.at_s for sample in kept]
-    growing = []
-    for name in ("memory_bytes", "descriptors", "threads"):
+    growing, hourly = [], []
+    for name, allowed in ALLOWED_GROWTH.items():
         values = [getattr(sample, name) for sample in kept]
-        drift = slope(times, values) * (times[-1] - times[0])
-        if drift > getattr(allowed, name):
-            growing.append(
-                f"{name} grew by {drift:.4g} in {times[-1] - times[0]:.0f} s, from {values[0]} to {values[-1]}"
-            )
-    return growing
-
-
-def drift_report(samples: Sequence[Gauges]) -> str:
-    """Describes the growth of a process in an hour and its resources at the end."""
-    kept = samples[len(samples) // 3 :]
-    times = [sample.at_s for sample in kept]
-    hourly = {
-        name: 3600 * slope(times, [getattr(sample, name) for sample in kept])
-        for name in ("memory_bytes", "descriptors", "threads")
-    }
-    return (
-        f"{hourly['memory_bytes'] / MIB:+.0f} MiB, {hourly['descriptors']:+.0f} descriptors, "
-        f"{hourly['threads']:+.0f} threads an hour; {kept[-1].memory_bytes / MIB:.0f} MiB, {kept[-1].descriptors} "
-        f"descriptors, {kept[-1].threads} threads at the end"
-    )
+        a_second = slope(times, values)
+        hourly.append(f"{3600 * a_second:+.4g} {name} to {values[-1]}")
+        if (drift := a_second * (times[-1] - times[0])) > allowed:
+            growing.append(f"{name} grew by {drift:.4g} in {times[-1] - times[0]:.0f} s, from {values[0]}")
+    return growing, ", ".join(hourly)

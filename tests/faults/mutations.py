@@ -35,10 +35,13 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class ValidRequest:
-    """A request that the server would serve: the method, and its messages."""
+    """The messages of a request that the server would serve; their class names the method."""
 
-    method: str
     messages: tuple[Message, ...]
+
+    @property
+    def method(self) -> str:
+        return type(self.messages[0]).__name__.removesuffix("Request")
 
 
 @dataclass(frozen=True)
@@ -73,24 +76,27 @@ class Mutations:
         request = chance.choice(self._valid)
         messages = [_copy(message) for message in request.messages]
         draw = chance.random()
-        if draw < 0.75 and messages:
+        if draw < 0.75:
             for _ in range(chance.choice([1, 1, 1, 2, 3])):
-                self._change(chance, chance.choice([*_parts(chance.choice(messages))]))
+                self.change(chance, chance.choice(messages))
         data = [message.SerializeToString() for message in messages]
-        if draw >= 0.7 and data:
+        if draw >= 0.7:
             for _ in range(chance.choice([1, 1, 2, 5])):
                 i = chance.randrange(len(data))
-                data[i] = chance.choice(_TEARS)(chance, data[i], self._bytes(chance))
+                data[i] = self.tear(chance, data[i])
         if len(data) > 1 and chance.random() < 0.2:
             data = _reordered(chance, data)
         return MutatedRequest(request.method, tuple(data))
 
-    def _bytes(self, chance: random.Random) -> bytes:
-        """A piece of another request."""
-        messages = chance.choice(self._valid).messages
-        data = messages[0].SerializeToString() if messages else b""
-        begin = chance.randrange(len(data) + 1)
-        return data[begin : begin + chance.randrange(1, 200)]
+    def tear(self, chance: random.Random, data: bytes) -> bytes:
+        """Returns the bytes of a message with others in them, or without some."""
+        other = chance.choice(self._valid).messages[0].SerializeToString()
+        begin = chance.randrange(len(other) + 1)
+        return chance.choice(_TEARS)(chance, data, other[begin : begin + chance.randrange(1, 200)])
+
+    def change(self, chance: random.Random, message: Message) -> None:
+        """Changes a field of a message, or of one in it."""
+        self._change(chance, chance.choice([*_parts(message)]))
 
     def _change(self, chance: random.Random, part: Message) -> None:
         fields = part.DESCRIPTOR.fields
@@ -114,7 +120,7 @@ class Mutations:
                 del items[chance.randrange(len(items))]
             case 1 if items:
                 more = items[-1] if field.message_type or chance.random() < 0.5 else _scalar(chance, field)
-                items.extend([more] * chance.choice([1, 1, 2, 28, _MANY]))
+                items.extend([more] * chance.choice([1, 1, 2, 28, _MANY, 300]))
             case 2 if items and not field.message_type:
                 items[chance.randrange(len(items))] = _scalar(chance, field)
             case _:

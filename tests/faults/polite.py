@@ -1,4 +1,4 @@
-"""Callers that retry refused calls when the server says that they may, and fail on any other error."""
+"""Callers that retry refused calls when the server says that they may, and what is left of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 import grpc
 from end_to_end.messages import details
+from servers import holds_nothing
+
+import shardcall as sc
 
 _MAX_ROUNDS = 400
 
@@ -73,3 +76,9 @@ def all_at_once(begin: Sequence[Callable[[], grpc.Future]], is_right: Callable[[
             break
         time.sleep(wait_s)  # as long as the server asks for
     return outcome
+
+
+def is_quiet(client: sc.Client) -> bool:
+    """Returns whether nothing is left of any call."""
+    usage = client.usage()
+    return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Self
 
 import grpc
@@ -107,9 +106,7 @@ class RawCallStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.reads.set()
         self._frames.put(None)
         self.rpc.cancel()

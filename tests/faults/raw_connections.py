@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 EMPTY_SETTINGS = bytes(9)[:3] + b"\x04" + bytes(5)
@@ -105,42 +106,43 @@ def wait_closed(sockets: Sequence[socket.socket]) -> float:
     return time.monotonic() - began
 
 
+def _rows(*families: str) -> list[list[str]]:
+    """The columns of the kernel's tables of sockets."""
+    tables = [Path(f"/proc/net/{family}").read_text() for family in families]
+    return [line.split() for table in tables for line in table.splitlines()[1:]]
+
+
 def listening(pids: Sequence[int]) -> set[str]:
     """The addresses at which processes listen: "tcp 127.0.0.1:8470", "unix /path"; what ``ss -ltnx`` shows."""
-    inodes = {link.removeprefix("socket:[").rstrip("]") for pid in pids for link in _links(pid)}
-    addresses = set()
-    for family in ("tcp", "tcp6"):
-        with open(f"/proc/net/{family}") as table:
-            for columns in map(str.split, list(table)[1:]):
-                if columns[3] == "0A" and columns[9] in inodes:
-                    addresses.add(f"tcp {_address(columns[1])}")
-    with open("/proc/net/unix") as table:
-        for columns in map(str.split, list(table)[1:]):
-            if columns[3] == "00010000" and columns[6] in inodes:  # takes connections
-                addresses.add(f"unix {columns[7] if len(columns) > 7 else ''}")
-    return addresses
+    inodes = _inodes(pids)
+    by_tcp = {f"tcp {_address(row[1])}" for row in _rows("tcp", "tcp6") if row[3] == "0A" and row[9] in inodes}
+    takes_connections = [row for row in _rows("unix") if row[3] == "00010000" and row[6] in inodes]
+    return by_tcp | {f"unix {row[7] if len(row) > 7 else ''}" for row in takes_connections}
 
 
 def sockets(pids: Sequence[int]) -> set[str]:
     """The sockets of processes: "tcp" for those of TCP, "unix /path" for named Unix sockets, "unix" for others."""
-    inodes = {link.removeprefix("socket:[").rstrip("]") for pid in pids for link in _links(pid)}
-    names = set()
-    for family in ("tcp", "tcp6"):
-        with open(f"/proc/net/{family}") as table:
-            names |= {"tcp" for columns in map(str.split, list(table)[1:]) if columns[9] in inodes}
-    with open("/proc/net/unix") as table:
-        for columns in map(str.split, list(table)[1:]):
-            if columns[6] in inodes:
-                names.add(" ".join(["unix", *columns[7:]]))
-    return names
+    inodes = _inodes(pids)
+    by_tcp = {"tcp" for row in _rows("tcp", "tcp6") if row[9] in inodes}
+    return by_tcp | {" ".join(["unix", *row[7:]]) for row in _rows("unix") if row[6] in inodes}
 
 
-def _links(pid: int) -> Iterator[str]:
+def established(address: str) -> set[str]:
+    """The ports of this machine that have a connection to an address."""
+    port = f":{port_of(address)[1]:04X}"
+    rows = _rows("tcp", "tcp6")
+    return {row[1].rpartition(":")[2] for row in rows if row[2].endswith(port) and row[3] == "01"}
+
+
+def _inodes(pids: Sequence[int]) -> set[str]:
+    return {link.removeprefix("socket:[").rstrip("]") for pid in pids for link in links(pid)}
+
+
+def links(pid: int) -> Iterator[str]:
+    """What a process has open."""
     for name in os.listdir(f"/proc/{pid}/fd"):
-        try:
+        with suppress(FileNotFoundError):  # closed meanwhile
             yield os.readlink(f"/proc/{pid}/fd/{name}")
-        except FileNotFoundError:  # closed meanwhile
-            continue
 
 
 def _address(text: str) -> str:

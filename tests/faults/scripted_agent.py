@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Iterator
 from importlib.metadata import version
-from types import TracebackType
 from typing import Any, Self
 
 import grpc
@@ -71,9 +70,7 @@ class ScriptedAgent:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._call.cancel()
         self._messages.put(None)
         self._channel.close()

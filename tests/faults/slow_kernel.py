@@ -10,31 +10,49 @@ import pytest
 _MAX_S = 300  # a server whose test is over must not wait forever
 
 _SOURCE = """
-import os, time
+import time
+from pathlib import Path
 
 from shardcall_server import authoring
 
-
-def build(problem, mesh):
-    def trace(x):
-        end = time.monotonic() + {max_s}
-        while not os.path.exists({signal_file!r}) and time.monotonic() < end:
-            time.sleep(0.01)
-        return (authoring.fit(x, problem.padded_result()),)
-
-    return trace
+FOLDER = Path({folder!r})
 
 
-class SlowKernel(authoring.Kernel):
-    name, version, summary = "slow_to_compile", 1, "Its operand; its compilation waits for a file."
+def wait_for(name):
+    end = time.monotonic() + {max_s}
+    while not (FOLDER / name).exists() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+class TestKernel(authoring.Kernel):
+    version, summary = 1, "Its operand, if it returns."
     operands = (authoring.OperandInfo("x", "Any array."),)
-    strategies = (authoring.Strategy("only", "There is no other.", lambda problem: None, build),)
+
+    def __init__(self, function):
+        self.name = function.__name__
+
+        def build(problem, mesh):
+            return lambda x: (authoring.fit(function(x), problem.padded_result()),)
+
+        self.strategies = (authoring.Strategy("only", "There is no other.", lambda problem: None, build),)
 
     def validate(self, operands, parameters):
         return authoring.Signature(None, operands)
 
     def default_out_specs(self, problem, strategy):
         return problem.in_specs
+
+
+def slow_to_compile(x):
+    wait_for("compile now")
+    return x
+
+
+FUNCTIONS = [slow_to_compile]
+
+
+def kernels():
+    return [TestKernel(function) for function in FUNCTIONS]
 """
 
 
@@ -43,16 +61,21 @@ def signal_file(folder: Path) -> Path:
     return folder / "compile now"
 
 
-def install(folder: Path, environment: pytest.MonkeyPatch) -> Path:
+def install(folder: Path, environment: pytest.MonkeyPatch, more: str = "") -> Path:
     """Makes a folder of packages with the kernel, which servers that are started afterwards load.
 
-    Returns the file that compiling it waits for, which is not there yet.
+    Args:
+        folder: of the packages.
+        environment: of the servers.
+        more: source that adds functions to ``FUNCTIONS``, of which each becomes a kernel.
+
+    Returns:
+        The file that compiling it waits for, which is not there yet.
     """
     environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH", "")])))
-    (folder / "slow_kernel_of_tests.py").write_text(_SOURCE.format(signal_file=str(signal_file(folder)), max_s=_MAX_S))
-    metadata = folder / "slow_kernel_of_tests-1.0.dist-info"
+    (folder / "kernels_of_tests.py").write_text(_SOURCE.format(folder=str(folder), max_s=_MAX_S) + more)
+    metadata = folder / "kernels_of_tests-1.0.dist-info"
     metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: slow-kernel-of-tests\nVersion: 1.0\n")
-    entry_point = "slow_to_compile = slow_kernel_of_tests:SlowKernel"
-    (metadata / "entry_points.txt").write_text(f"[shardcall.kernels]\n{entry_point}\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: kernels-of-tests\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[shardcall.kernels]\nslow = kernels_of_tests:kernels\n")
     return signal_file(folder)

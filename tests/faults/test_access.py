@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from queue import SimpleQueue
 
 import grpc
 import numpy as np
@@ -14,6 +12,7 @@ from end_to_end.messages import check, execute, open_channel, operand, token_of
 from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
+from rows import rows
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
@@ -35,81 +34,62 @@ LACKING = {
 """A principal of the tests that lacks each scope, and has others."""
 
 
-@contextmanager
-def refused(address: str, method: str, *headers: tuple[str, str]) -> Iterator[grpc.RpcError]:
+def refusal(address: str, method: str, *headers: tuple[str, str]) -> grpc.RpcError:
     """The error of a call with these headers whose request is never sent."""
-    never = threading.Event()
-
-    def requests() -> Iterator[bytes]:
-        never.wait()
-        yield from ()
-
+    never = SimpleQueue[bytes | None]()
     with open_channel(address, token="") as channel:
-        begin = channel.stream_stream(method)
-        answers = begin(requests(), metadata=headers, timeout=60)
+        answers = channel.stream_stream(method)(iter(never.get, None), metadata=headers, timeout=60)
         try:
             with pytest.raises(grpc.RpcError) as caught:
                 next(answers)
-            yield caught.value
         finally:
-            never.set()
+            never.put(None)
+    return caught.value
 
 
 def bearer(token: str) -> tuple[str, str]:
     return "authorization", f"Bearer {token}"
 
 
-def test_without_a_token_nothing_is_served(server):
+def test_without_a_token_and_with_a_wrong_one_nothing_is_served(server):
     for method in GUARDED:
-        with refused(server.address, method) as error:
-            check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
-            assert "SHARDCALL_TOKEN" in error.details()
-            assert "connect(address, token=" in error.details()
-            assert "authorization: Bearer <token>" in error.details()
-
-
-def test_with_a_wrong_token_nothing_is_served(server):
-    for method in GUARDED:
-        with refused(server.address, method, bearer(WRONG)) as error:
-            check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
-            assert WRONG not in str(error)
+        error = refusal(server.address, method)
+        for says in ("has no token", "SHARDCALL_TOKEN", "connect(address, token=", "authorization: Bearer <token>"):
+            check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", says)
+        error = refusal(server.address, method, bearer(WRONG))
+        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
+        assert WRONG not in str(error)
 
 
 def test_a_token_without_the_scope_is_refused(server):
     for method, scope in SCOPED.items():
-        with refused(server.address, method, bearer(token_of(LACKING[scope]))) as error:
-            check(error, DENIED, "SCOPE_MISSING", "", f"needs the scope {scope}")
+        error = refusal(server.address, method, bearer(token_of(LACKING[scope])))
+        check(error, DENIED, "SCOPE_MISSING", "", f"needs the scope {scope}")
 
 
-def test_unknown_methods_are_refused_without_a_token(server):
-    method = "/shardcall.v1.KernelService/Nothing"
-    with refused(server.address, method) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
-    with refused(server.address, method, bearer(token_of("guest"))) as error:
-        assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-@pytest.mark.parametrize("method", ["/other.Service/Method", "/"])
-def test_methods_of_unknown_services_are_refused_with_the_services_there_are(server, method):
-    for metadata in ((), (bearer(token_of("guest")),)):
-        with refused(server.address, method, *metadata) as error:
-            says = f"this server has no service '{method[1:].partition('/')[0]}'; it is a shardcall server"
+def test_unknown_methods_are_refused_without_a_token_and_unknown_services_with_those_there_are(server):
+    guest, method = bearer(token_of("guest")), "/shardcall.v1.KernelService/Nothing"
+    check(refusal(server.address, method), UNAUTHENTICATED, "TOKEN_REQUIRED", "", "has no token")
+    assert refusal(server.address, method, guest).code() is grpc.StatusCode.UNIMPLEMENTED
+    for method, service in (("/other.Service/Method", "other.Service"), ("/", "")):
+        says = f"this server has no service '{service}'; it is a shardcall server"
+        for metadata in ((), (guest,)):
+            error = refusal(server.address, method, *metadata)
             check(error, grpc.StatusCode.UNIMPLEMENTED, "NOT_SUPPORTED", "", says)
 
 
-@pytest.mark.parametrize(
+@rows(
     "header",
     ["", "Bearer", "Bearer ", "Basic {token}", "{token}", "Bearer {token} ", "Bearer  {token}", "Bearer {token}x"],
 )
 def test_a_header_that_is_not_quite_right_opens_nothing(server, header):
-    header_value = header.format(token=token_of("guest"))
-    with refused(server.address, GUARDED[0], ("authorization", header_value)) as error:
-        check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
+    error = refusal(server.address, GUARDED[0], ("authorization", header.format(token=token_of("guest"))))
+    check(error, UNAUTHENTICATED, "TOKEN_REQUIRED", "", "not valid on this server")
 
 
 def test_the_second_of_two_tokens_opens_nothing(server):
-    with refused(server.address, GUARDED[0], bearer(WRONG), bearer(token_of("guest"))) as error:
-        assert error.code() is UNAUTHENTICATED
+    error = refusal(server.address, GUARDED[0], bearer(WRONG), bearer(token_of("guest")))
+    assert error.code() is UNAUTHENTICATED
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
@@ -145,9 +125,9 @@ def test_every_scope_opens_its_methods(server, tmp_path):
     with sc.connect(server.address, token=token_of("runner")) as runner:
         np.testing.assert_array_equal(runner.diff(x).array, np.ones(5))
         assert runner.usage().is_partial
-        for refusal in (lambda: runner.put(x), runner.profile(tmp_path).start, lambda: runner.diff(x, keep=True)):
+        for use in (lambda: runner.put(x), runner.profile(tmp_path).start, lambda: runner.diff(x, keep=True)):
             with pytest.raises(sc.AccessDeniedError) as caught:
-                refusal()
+                use()
             assert caught.value.reason == "SCOPE_MISSING"
     with sc.connect(server.address, token=token_of("owner")) as owner:
         kept = owner.diff(owner.put(x), keep=True).array

@@ -4,85 +4,51 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import execute, open_channel, operand, tensor
+from end_to_end.messages import open_channel, tensor
 from end_to_end.processes import computing, wait_for
-from faults.bad_input_rows import METHODS, call
+from faults.bad_input_rows import METHODS, call, send
 from faults.long_programs import compile_long, convolve, the_worker
+from faults.mutations_seeds import valid_requests
+from google.protobuf.message import Message
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import (
-    array_service_pb2,
-    file_service_pb2,
-    kernel_service_pb2,
-    method_options_pb2,
-    model_service_pb2,
-    profile_service_pb2,
-    segment_service_pb2,
-    server_info_service_pb2,
-)
+from shardcall.v1 import method_options_pb2, model_service_pb2, profile_service_pb2
 from shardcall_core.wire import token_file
 
 X = np.arange(8.0)
-LEASE = b"lease of availability"
 WAITS = method_options_pb2.AVAILABILITY_WAITS
-REQUESTS = {
-    "ListKernels": kernel_service_pb2.ListKernelsRequest(),
-    "DescribeKernel": kernel_service_pb2.DescribeKernelRequest(kernel="diff"),
-    "Plan": kernel_service_pb2.PlanRequest(call=call(), operands=[tensor(8)]),
-    "Compile": kernel_service_pb2.CompileRequest(call=call(), operands=[tensor(8)]),
-    "Execute": execute(operand(X)),
-    "ExecuteStream": kernel_service_pb2.ExecuteStreamRequest(header=execute(operand(X))),
-    "PutArray": array_service_pb2.PutArrayRequest(
-        header=array_service_pb2.PutArrayHeader(array=operand(X), lease_id=LEASE)
-    ),
-    "DescribeArray": array_service_pb2.DescribeArrayRequest(handle=bytes(16)),
-    "ListArrays": array_service_pb2.ListArraysRequest(lease_id=LEASE),
-    "DeleteArrays": array_service_pb2.DeleteArraysRequest(handles=[bytes(16)]),
-    "NameArray": array_service_pb2.NameArrayRequest(handle=bytes(16), name="u"),
-    "OpenArray": array_service_pb2.OpenArrayRequest(name="u"),
-    "LoadArray": file_service_pb2.LoadArrayRequest(name="a.npy", lease_id=LEASE),
-    "PublishModel": model_service_pb2.PublishModelRequest(
-        name="m",
-        call=call(),
-        inputs=[model_service_pb2.ModelTensor(name="x", type=tensor(8))],
-        operands=[model_service_pb2.ModelOperand(input=0)],
-    ),
-    "UnpublishModel": model_service_pb2.UnpublishModelRequest(name="m"),
-    "ListModels": model_service_pb2.ListModelsRequest(),
-    "ListFiles": file_service_pb2.ListFilesRequest(),
-    "RemoveFile": file_service_pb2.RemoveFileRequest(name="b.npy"),
-    "SaveCheckpoint": file_service_pb2.SaveCheckpointRequest(),
-    "ShareArray": array_service_pb2.ShareArrayRequest(name="u", principal="guest"),
-    "UnshareArray": array_service_pb2.UnshareArrayRequest(name="u"),
-    "RenewLease": array_service_pb2.RenewLeaseRequest(lease_id=LEASE),
-    "OpenSegment": segment_service_pb2.OpenSegmentRequest(size_bytes=1 << 21),
-    "GetServerInfo": server_info_service_pb2.GetServerInfoRequest(),
-    "GetUsage": server_info_service_pb2.GetUsageRequest(),
-    "GetProgress": server_info_service_pb2.GetProgressRequest(request_ids=["a"]),
-    "StartProfile": profile_service_pb2.StartProfileRequest(),
-    "StopProfile": profile_service_pb2.StopProfileRequest(),
+REQUESTS: dict[str, Sequence[Message]] = {
+    **{request.method: request.messages for request in reversed(valid_requests(bytes(16), b"lease of availability"))},
+    "PublishModel": [
+        model_service_pb2.PublishModelRequest(
+            name="m",
+            call=call(),
+            inputs=[model_service_pb2.ModelTensor(name="x", type=tensor(8))],
+            operands=[model_service_pb2.ModelOperand(input=0)],
+        )
+    ],
+    "UnpublishModel": [model_service_pb2.UnpublishModelRequest(name="m")],
+    "ListModels": [model_service_pb2.ListModelsRequest()],
+    "StartProfile": [profile_service_pb2.StartProfileRequest()],
+    "StopProfile": [profile_service_pb2.StopProfileRequest()],
 }
 """A request of every method but CallStream, and those whose arrays are lost with the mesh that had them."""
+del REQUESTS["GetArray"], REQUESTS["SaveArray"]
 
 
 def code_of(channel: grpc.Channel, method: str) -> grpc.StatusCode:
     """The status of a call that the server ends after 2 s; other calls have a minute."""
-    path, descriptor = METHODS[method]
-    streams, answers = descriptor.client_streaming, descriptor.server_streaming
-    rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)
-    data = REQUESTS[method].SerializeToString()
     metadata = [("shardcall-timeout", "2" if rules(method).availability == WAITS else "60")]
     try:
-        answer = rpc(iter([data]) if streams else data, timeout=90, metadata=metadata)
-        list(answer) if answers else answer
+        list(send(channel, method, REQUESTS[method], metadata, 90))
     except grpc.RpcError as error:
         return error.code()
     return grpc.StatusCode.OK
@@ -99,8 +65,8 @@ def test_every_method_of_the_contract_has_an_availability():
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    (private := tmp_path / token_file.user_name()).mkdir()
-    np.save(private / "a.npy", X)
+    (folder := tmp_path / token_file.user_name() / "a").mkdir(parents=True)
+    np.save(folder / "b.npy", X)
     flags = ("--array-dir", str(tmp_path), "--max-execute-s", "2", "--max-launched-calls", "2")
     with running_server(*flags, devices=2, why="its worker is killed, and programs take too long") as running:
         yield running

@@ -19,7 +19,7 @@ from faults import (
     bad_input_rows_streams,
     bad_input_rows_types,
 )
-from faults.bad_input_rows import METHODS, Row
+from faults.bad_input_rows import METHODS, Row, send
 
 from shardcall.v1 import error_pb2, kernel_service_pb2_grpc
 
@@ -51,21 +51,10 @@ def channel(server) -> Iterator[grpc.Channel]:
         assert np.frombuffer(answer.results[0].inline.data).tolist() == [1.0] * 5
 
 
-def send(channel: grpc.Channel, row: Row) -> object:
-    """Sends a row's bytes, and reads the complete answer."""
-    path, method = METHODS.get(row.method, (row.method, None))
-    sent = [item if isinstance(item, bytes) else item.SerializeToString() for item in row.request]
-    streams = method is not None and method.client_streaming
-    answers = method is not None and method.server_streaming
-    rpc = getattr(channel, f"{'stream' if streams else 'unary'}_{'stream' if answers else 'unary'}")(path)
-    answer = rpc(iter(sent) if streams else sent[0], timeout=60, metadata=row.metadata)
-    return list(answer) if answers else answer
-
-
 def refusal(channel: grpc.Channel, row: Row) -> grpc.RpcError:
     """The error that a row ends with."""
     try:
-        answer = send(channel, row)
+        answer = list(send(channel, row.method, row.request, row.metadata))
     except grpc.RpcError as error:
         return error
     raise AssertionError(f"answered: {answer}")

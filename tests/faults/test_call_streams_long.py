@@ -1,8 +1,7 @@
-"""Call streams of clients that leave or lose their token, of programs that compile, and of meshes that end."""
+"""Call streams of clients that leave or lose their token, of programs that compile, and of workers that are killed."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import random
@@ -11,19 +10,19 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import SMALL_WINDOW, call, open_channel
-from end_to_end.processes import left_empty, wait_for
+from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
+from end_to_end.processes import left_empty, stop, wait_for
 from faults import slow_kernel
 from faults.gauges import MIB
 from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
 from faults.test_call_streams import DIFFERENCE, X
-from servers import ServerProcess, holds_nothing, running_server
+from faults.token_servers import TokenServer
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import mesh_pb2
@@ -31,86 +30,58 @@ from shardcall_core.wire import token_file
 
 pytestmark = pytest.mark.long
 
-
-@dataclass(frozen=True)
-class PrivateServer:
-    """A server of one device which tests in turn change, and what they change it by.
-
-    Attributes:
-        server: the server.
-        tokens: its token file.
-        compile_now: what compilations of its kernel ``slow_to_compile`` wait for.
-    """
-
-    server: ServerProcess
-    tokens: Path
-    compile_now: Path
-
-    def add_bob(self) -> token_file.Entry:
-        """Gives a principal "bob" a new token; returns it when the server knows it."""
-        bob = token_file.Entry.make("bob", ["run"])
-        token_file.replace(str(self.tokens), [*self._others(), bob])
-        wait_for(lambda: self._knows(bob))
-        return bob
-
-    def remove_bob(self) -> None:
-        token_file.replace(str(self.tokens), self._others())
-
-    def _others(self) -> list[token_file.Entry]:
-        return [entry for entry in token_file.read(str(self.tokens)) if entry.name != "bob"]
-
-    def _knows(self, entry: token_file.Entry) -> bool:
-        with open_channel(self.server.address, token=entry.token) as channel, RawCallStream(channel) as stream:
-            stream.send(diff_of(8), run(0, X))
-            wait_for(lambda: 0 in stream.answers or stream.rpc.done())
-            return 0 in stream.answers
+CHAIN = 32
 
 
 @pytest.fixture(scope="module")
-def module_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
-    folder = tmp_path_factory.mktemp("own")
-    tokens = folder / "state" / "token"
-    token_file.create(str(tokens), token_file.read(os.environ[token_file.FILE_VARIABLE]))
-    flags = ("--token-file", str(tokens), "--max-streamed-bytes", str(MIB), "--lease-s", "1")
+def compile_now(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file that compilations of the server's kernel ``slow_to_compile`` wait for."""
+    return slow_kernel.signal_file(tmp_path_factory.mktemp("private"))
+
+
+@pytest.fixture(scope="module")
+def server_for_all(compile_now: Path) -> Iterator[ServerProcess]:
+    flags = ("--max-streamed-bytes", str(MIB), "--lease-s", "3", "--max-launched-calls", str(2 * CHAIN))
     with pytest.MonkeyPatch.context() as environment:
-        compile_now = slow_kernel.install(folder, environment)
-        with running_server(*flags, devices=1, why="its tokens, programs and worker change") as running:
-            yield PrivateServer(running, tokens, compile_now)
+        slow_kernel.install(compile_now.parent, environment)
+        with running_server(*flags, devices=1, why="its programs and worker change") as running:
+            yield running
 
 
 @pytest.fixture
-def private(module_server: PrivateServer) -> Iterator[PrivateServer]:
-    module_server.compile_now.unlink(missing_ok=True)
-    with left_empty(module_server.server):
-        yield module_server
+def private(server_for_all: ServerProcess, compile_now: Path) -> Iterator[ServerProcess]:
+    """A server of one device, whose worker a test may kill; it has another for the next."""
+    compile_now.unlink(missing_ok=True)
+    with sc.connect(server_for_all.address) as client:
+        wait_for(lambda: client.usage().mesh.ready)
+    with left_empty(server_for_all):
+        yield server_for_all
 
 
 def test_streams_that_end_at_any_moment_leave_nothing(private):
     """Their calls keep arrays under handles that the client chose."""
-    server, chance = private.server, random.Random(18)
-    with open_channel(server.address) as channel, sc.connect(server.address) as client:
-        _leave_streams(channel, chance, 200)
-        wait_for(lambda: holds_nothing(client) and not client.usage().calls)
+    chance = random.Random(18)
+    with open_channel(private.address) as channel:
+        for number in range(200):
+            _leave_a_stream(channel, chance, at_once=number == 0)
 
 
-def _leave_streams(channel: grpc.Channel, chance: random.Random, count: int) -> None:
-    for number in range(count):
-        with RawCallStream(channel) as stream:
-            handles = [chance.randbytes(16) for _ in range(16)]
-            lease = chance.randbytes(16)
-            stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
-            stream.send(run(0, X, X, result_handles=handles[:1]))
-            stream.send(prepare(1, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
-            for i, (before, after) in enumerate(itertools.pairwise(handles), 1):
-                stream.send(run(i, before, X, slot=1, result_handles=[after]))
-            time.sleep(chance.random() ** 2 * 0.05 if number else 0.0)  # the moment is under test here
-            stream.send(delete(*handles))
-            if chance.random() < 0.5:
-                stream.half_close()
+def _leave_a_stream(channel: grpc.Channel, chance: random.Random, at_once: bool) -> None:
+    with RawCallStream(channel) as stream:
+        handles = [chance.randbytes(16) for _ in range(16)]
+        lease = chance.randbytes(16)
+        stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
+        stream.send(run(0, X, X, result_handles=handles[:1]))
+        for i, (before, after) in enumerate(itertools.pairwise(handles), 1):
+            stream.send(run(i, before, X, result_handles=[after]))
+        time.sleep(0.0 if at_once else chance.random() ** 2 * 0.05)  # the moment is under test here
+        stream.send(delete(*handles))
+        if chance.random() < 0.5:
+            stream.half_close()
 
 
-def test_a_compilation_delays_no_other_call_of_its_stream(private):
-    with open_channel(private.server.address) as channel, RawCallStream(channel) as stream:
+def test_a_compilation_delays_no_other_call_of_its_stream(private, compile_now):
+    with open_channel(private.address) as channel, RawCallStream(channel) as stream:
         stream.send(diff_of(8), run(0, X))
         stream.answer(0)
         stream.send(prepare(1, call("slow_to_compile"), (8,)), run(1, X, slot=1))
@@ -120,18 +91,17 @@ def test_a_compilation_delays_no_other_call_of_its_stream(private):
                 assert result(stream.answer(number)).tolist() == DIFFERENCE
             assert 1 not in stream.answers
         finally:
-            private.compile_now.touch()
+            compile_now.touch()
         assert result(stream.answer(1)).tolist() == X.tolist()
 
 
-def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(private):
+def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(private, compile_now):
     """Eight programs wait for the compiler; new ones of others are compiled meanwhile."""
-    bob = private.add_bob()
-    address = private.server.address
+    address = private.address
     with (
         sc.connect(address) as ann,
         sc.connect(address) as ann_again,
-        sc.connect(address, token=bob.token) as other,
+        sc.connect(address, token=token_of("guest")) as other,
         ThreadPoolExecutor(8) as pool,
     ):
         arrays = [np.arange(size) * 1.5 for size in range(20, 28)]
@@ -142,17 +112,16 @@ def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(p
                     assert client.flip(np.arange(size), axis=0).array[0] == size - 1
             assert not any(future.done() for future in slow)
         finally:
-            private.compile_now.touch()
+            compile_now.touch()
         for array, future in zip(arrays, slow, strict=True):
             assert future.result().array.tolist() == array.tolist()
-    private.remove_bob()
 
 
-def test_prepared_calls_and_waiting_operands_are_in_the_budget_of_their_client(private):
+def test_prepared_calls_and_waiting_operands_are_in_the_budget_of_their_client(private, compile_now):
     """A stream with 200 slots of 40 KiB, and calls whose program is not compiled yet."""
     size, slots, waiting = 40 << 10, 200, 12
     specs = [mesh_pb2.OptionalPartitionSpec()] * 60
-    with sc.connect(private.server.address) as client, open_channel(private.server.address) as channel:
+    with sc.connect(private.address) as client, open_channel(private.address) as channel:
         with RawCallStream(channel) as stream:
             message = call("diff", {"text": "x" * 4000} | {f"parameter {i}": "y" * 620 for i in range(56)})
             message.in_specs.extend(specs)
@@ -166,7 +135,7 @@ def test_prepared_calls_and_waiting_operands_are_in_the_budget_of_their_client(p
             for number in range(waiting):
                 stream.send(run(number, np.ones(8_000), slot=0))
             wait_for(lambda: client.usage().bytes_in_use >= 64_000 * waiting - 256 * 1024)
-            private.compile_now.touch()
+            compile_now.touch()
             for number in range(waiting):
                 assert result(stream.answer(number)).tolist() == [1.0] * 8_000
         wait_for(lambda: client.usage().bytes_in_use == 0)
@@ -175,15 +144,15 @@ def test_prepared_calls_and_waiting_operands_are_in_the_budget_of_their_client(p
 def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_path, server_factory):
     """The thread that sends a stream's answers waits for the client, and holds one of the server's two streams."""
     path = tmp_path / "state" / "token"
-    user = token_file.Entry.make(token_file.user_name(), token_file.SCOPES)
-    bob, carol = (token_file.Entry.make(name, ["run"]) for name in ("bob", "carol"))
-    token_file.create(str(path), [user, bob, carol])
-    server = server_factory("--token-file", str(path), "--max-call-streams", "2", devices=1, why="it drains")
+    token_file.create(str(path), [token_file.Entry.make(token_file.user_name(), token_file.SCOPES)])
+    flags = ("--token-file", str(path), "--max-call-streams", "2")
+    tokens = TokenServer(server_factory(*flags, devices=1, why="it drains"), path)
+    server, user, carol, bob = tokens.server, tokens.user_token(), tokens.add("carol"), tokens.add("bob")
     large = np.zeros(64 << 10)
     with (
-        open_channel(server.address, SMALL_WINDOW, token=bob.token) as removed,
-        open_channel(server.address, token=carol.token) as kept,
-        open_channel(server.address, token=user.token) as owners,
+        open_channel(server.address, SMALL_WINDOW, token=bob) as removed,
+        open_channel(server.address, token=carol) as kept,
+        open_channel(server.address, token=user) as owners,
         RawCallStream(removed) as stalled,
         RawCallStream(owners) as idle,
     ):
@@ -194,25 +163,22 @@ def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_pa
         stalled.reads.clear()
         for number in range(1, 60):
             stalled.send(run(number, large))
-
-        served: list[RawCallStream] = []
+        tried: list[RawCallStream] = []
 
         def is_served() -> bool:
-            with contextlib.ExitStack() as streams:
-                stream = streams.enter_context(RawCallStream(kept))
-                stream.send(diff_of(8), run(0, X))
-                wait_for(lambda: 0 in stream.answers or stream.rpc.done())
-                if 0 in stream.answers:
-                    streams.pop_all()
-                    served.append(stream)
-            return bool(served)
+            tried.append(stream := RawCallStream(kept))
+            stream.send(diff_of(8), run(0, X))
+            wait_for(lambda: 0 in stream.answers or stream.rpc.done())
+            if 0 not in stream.answers:
+                stream.half_close()
+            return 0 in stream.answers
 
         assert not is_served()
-        token_file.replace(str(path), [user, carol])
+        tokens.remove("bob")
         wait_for(is_served)
         stalled.reads.set()
         assert stalled.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
-        with served[0] as busy, sc.connect(server.address, token=user.token, call_stream=False) as client:
+        with tried[-1] as busy, sc.connect(server.address, token=user, call_stream=False) as client:
             _drain(server, client, idle, busy)
 
 
@@ -233,7 +199,7 @@ def _drain(server: ServerProcess, client: sc.Client, idle: RawCallStream, busy: 
 
 
 def test_calls_of_a_stream_wait_for_the_mesh(private):
-    server = private.server
+    server = private
     (killed,) = server.worker_pids()
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
         stream.send(diff_of(8), run(0, X))
@@ -247,3 +213,61 @@ def test_calls_of_a_stream_wait_for_the_mesh(private):
         assert reason(stream.answer(20)) in {"", "MESH_RESTARTED"}
         stream.send(run(21, X))
         assert result(stream.answer(21)).tolist() == DIFFERENCE
+
+
+def is_launched(client: sc.Client) -> bool:
+    """Returns whether the server has launched all of a chain that it launches before the mesh answers.
+
+    These are all calls; or two if the program is slow, as any is that has not run or whose last run was held up: the
+    third is queued, and the others wait for it without slots.
+    """
+    usage = client.usage()
+    return (usage.calls, usage.queued_calls) in {(CHAIN, 0), (3, 1)}
+
+
+def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(private):
+    (worker,) = private.worker_pids()
+    x, lease, handles = np.ones(8), b"lease of the chain", [bytes([i]) * 16 for i in range(1, CHAIN + 2)]
+    with (
+        sc.connect(private.address) as client,  # before the watchdog looks at the stopped worker
+        open_channel(private.address) as channel,
+        RawCallStream(channel) as stream,
+    ):
+        stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
+        stream.send(diff_of(8, slot=1), run(0, x, x, result_handles=handles[:1]), run(1000, x, slot=1))
+        stream.send(run(999, handles[0], x, result_handles=[b"compiled" * 2]))
+        for number in (0, 999, 1000):
+            assert not reason(stream.answer(number))
+        stop(worker)
+        stream.send(*(run(i, handles[i - 1], x, result_handles=[handles[i]]) for i in range(1, CHAIN + 1)))
+        wait_for(lambda: is_launched(client))
+        os.kill(worker, signal.SIGKILL)
+        assert reason(stream.answer(1)) == "MESH_RESTARTED"
+        assert {reason(stream.answer(i)) for i in range(2, CHAIN + 1)} == {"ARRAY_LOST"}
+        stream.send(delete(*handles), run(1001, x, slot=1))
+        assert result(stream.answer(1001)).tolist() == [0.0] * 7
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_a_submitted_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(private, has_run):
+    (worker,) = private.worker_pids()
+    # The other client is there before the watchdog looks at the stopped worker; the server counts the calls.
+    with sc.connect(private.address) as other, sc.connect(private.address, fuse=False) as client:
+        x = client.put(np.ones(8))
+        client.compile("add", x, 1.0)
+        if has_run:
+            client.submit("add", x, 1.0).get()
+        stop(worker)
+        chain = [client.submit("add", x, 1.0)]
+        for _ in range(CHAIN - 1):
+            chain.append(client.submit("add", chain[-1], 1.0))
+        wait_for(lambda: is_launched(other))
+        os.kill(worker, signal.SIGKILL)
+        for array in reversed(chain[1:]):
+            with pytest.raises(sc.ArrayLostError) as caught:
+                array.get()
+            assert isinstance(caught.value.__cause__, sc.MeshRestartedError)
+        with pytest.raises(sc.MeshRestartedError, match=r"^add of float64"):
+            chain[0].get()
+        client.synchronize()  # the error was raised
+        np.testing.assert_array_equal(client.submit("add", np.ones(4), 1.0), np.full(4, 2.0))  # a program of its own

@@ -11,7 +11,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 
 import grpc
 import numpy as np
@@ -19,8 +21,9 @@ import pytest
 from end_to_end.messages import SMALL_WINDOW, call, execute, header, mesh, open_channel, operand, spec, token_of
 from end_to_end.processes import X, left_empty, wait_for
 from faults import slow_kernel
-from faults.canary import Canary
-from servers import ServerProcess, holds_nothing, running_server
+from faults.canary import beside_a_canary
+from faults.polite import is_quiet
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
@@ -55,22 +58,10 @@ def leaving(leaving_server: ServerProcess) -> Iterator[ServerProcess]:
         yield server
 
 
-def is_quiet(client: sc.Client) -> bool:
-    usage = client.usage()
-    return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)
-
-
 def settles(server: ServerProcess) -> None:
     """Waits until nothing is left of the callers that left."""
     with sc.connect(server.address, token=token_of("guest")) as client:
         wait_for(lambda: is_quiet(client))
-
-
-def half_sent(ended: threading.Event) -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-    """An upload that stops in its middle."""
-    yield header([4, MIB // 8])
-    yield kernel_service_pb2.ExecuteStreamRequest(chunk=array_pb2.TensorChunk(data=bytes(MIB)))
-    ended.wait(60)
 
 
 def product(rows: int, **fields: object) -> kernel_service_pb2.ExecuteRequest:
@@ -85,9 +76,11 @@ def streamed(stub: Stub, rows: int) -> grpc.Future:
 
 
 def receiving(stub: Stub, stack: ExitStack) -> grpc.Future:
-    ended = threading.Event()
-    stack.callback(ended.set)
-    return stub.ExecuteStream(half_sent(ended), timeout=60)
+    """An upload that stops in its middle."""
+    half = kernel_service_pb2.ExecuteStreamRequest(chunk=array_pb2.TensorChunk(data=bytes(MIB)))
+    rest = SimpleQueue[None]()
+    stack.callback(rest.put, None)
+    return stub.ExecuteStream(chain([header([4, MIB // 8]), half], iter(rest.get, None)), timeout=60)
 
 
 def compiling(stub: Stub, stack: ExitStack) -> grpc.Future:
@@ -95,8 +88,8 @@ def compiling(stub: Stub, stack: ExitStack) -> grpc.Future:
 
 
 def queued(stub: Stub, stack: ExitStack) -> grpc.Future:
-    before = [streamed(stub, 512) for _ in range(3)]
-    stack.callback(lambda: [one.cancel() for one in before])
+    for before in [streamed(stub, 512) for _ in range(3)]:
+        stack.callback(before.cancel)
     return streamed(stub, 512)
 
 
@@ -121,7 +114,7 @@ def has_begun(stream: grpc.Future) -> bool:
 
 
 @pytest.mark.parametrize("phase", [receiving, compiling, queued, executing, sending])
-def test_calls_cancelled_at_any_moment_leave_nothing(leaving, phase):
+def test_calls_cancelled_at_any_moment_leave_nothing(leaving, phase, figure):
     chance = random.Random(phase.__name__)
     ended: set[str] = set()
 
@@ -134,7 +127,7 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, phase):
 
     with (
         open_channel(leaving.address) as channel,
-        Canary(leaving.address, devices=2, token=token_of("guest")) as canary,
+        beside_a_canary(leaving, figure, devices=2, token=token_of("guest")),
         ThreadPoolExecutor(8) as pool,
     ):
         stub = Stub(channel)
@@ -143,7 +136,6 @@ def test_calls_cancelled_at_any_moment_leave_nothing(leaving, phase):
         moments = [chance.random() ** 2 * 0.2 for _ in range(1000)]
         for one in [pool.submit(leave, stub, moment) for moment in moments]:
             one.result(120)
-    canary.check()
     assert ended <= {"CANCELLED", "OK", "RESOURCE_EXHAUSTED"}
     settles(leaving)
 
@@ -177,7 +169,7 @@ def test_deadlines_of_a_tenth_of_a_second_against_a_compilation_that_takes_longe
     assert compiled.count("slow_to_compile") == 1
 
 
-def test_many_dead_readers_block_no_others(leaving):
+def test_many_dead_readers_block_no_others(leaving, figure):
     with open_channel(leaving.address, SMALL_WINDOW) as channel, ExitStack() as stack:
         stub, dead = Stub(channel), []
         list(streamed(stub, 1024))
@@ -186,9 +178,8 @@ def test_many_dead_readers_block_no_others(leaving):
             stack.callback(stream.cancel)
             assert has_begun(stream)
             dead.append(stream)
-        with Canary(leaving.address, devices=2, token=token_of("guest")) as canary:
-            wait_for(lambda: canary.right + len(canary.errors) > 500)
-        canary.check()
+        with beside_a_canary(leaving, figure, devices=2, token=token_of("guest")) as canary:
+            wait_for(lambda: len(canary.ended) > 500)
     settles(leaving)
 
 

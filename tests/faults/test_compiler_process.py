@@ -17,7 +17,6 @@ X = np.arange(8.0)
 
 def server_with_faulty_kernels(server_factory, folder, environment):
     faulty_kernels.install(folder, environment)
-    slow_kernel.install(folder, environment)
     limits = ("--max-compile-s", "30", "--max-compiler-bytes", str(512 << 20), "--cache-dir", str(folder / "cache"))
     return server_factory(*limits, devices=2, why="it has kernels that crash compilers")
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
-from end_to_end.processes import wait_for
+from end_to_end.messages import open_channel, token_of
+from end_to_end.processes import X, wait_for
 from faults import raw_connections as raw
-from faults.canary import Canary
+from faults.canary import beside_a_canary
 from servers import ServerProcess
 
 import shardcall as sc
@@ -23,24 +25,13 @@ MIB = 1 << 20
 PLAN = "/shardcall.v1.KernelService/Plan"
 CHECK = "/grpc.health.v1.Health/Check"
 WATCH = "/grpc.health.v1.Health/Watch"
-
-
-@contextmanager
-def beside_a_canary(server: ServerProcess, figure: Callable[[str], None]) -> Iterator[ServerProcess]:
-    """A server beside which a canary computes rightly, and whose processes stay."""
-    before = server.worker_pids()
-    with Canary(server.address) as canary:
-        yield server
-    canary.check()
-    assert server.process.poll() is None
-    assert server.worker_pids() == before
-    figure(str(canary))
+_BEGUN = 400  # far more than there are threads and entries in the queue for them
 
 
 @pytest.fixture
 def unharmed(exclusive_server: ServerProcess, figure: Callable[[str], None]) -> Iterator[ServerProcess]:
-    with beside_a_canary(exclusive_server, figure) as server:
-        yield server
+    with beside_a_canary(exclusive_server, figure):
+        yield exclusive_server
 
 
 def user_metadata() -> tuple[tuple[str, str], ...]:
@@ -157,3 +148,19 @@ def test_watches_of_the_health_are_limited_by_connection(unharmed):
         more = one.unary_stream(WATCH)(b"", metadata=user_metadata())
         assert status_of(lambda: next(more)) is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert next(two.unary_stream(WATCH)(b"", metadata=user_metadata())) == b"\x08\x01"
+
+
+def test_calls_whose_requests_never_come_leave_threads_for_others(exclusive_server, silence):
+    """Methods that need no slot are bounded by client while their requests are awaited."""
+    with (
+        sc.connect(exclusive_server.address, retries=False) as client,
+        open_channel(exclusive_server.address, token=token_of("guest")) as it,
+    ):
+        client.diff(X, axis=0)
+        begin = it.stream_unary("/shardcall.v1.KernelService/ListKernels").future
+        calls = [begin(silence(), timeout=120) for _ in range(_BEGUN)]
+        wait_for(lambda: sum(call.done() for call in calls) > _BEGUN // 2)
+        np.testing.assert_array_equal(client.diff(X, axis=0, timeout=30).array, np.diff(X, axis=0))
+        assert {call.code() for call in calls if call.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        for call in calls:
+            call.cancel()

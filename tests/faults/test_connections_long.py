@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -12,12 +11,14 @@ import grpc
 import pytest
 from end_to_end.processes import wait_for
 from faults import raw_connections as raw
-from faults.test_connections import CHECK, beside_a_canary, channel_to, user_metadata
+from faults.canary import beside_a_canary
+from faults.test_connections import CHECK, channel_to, user_metadata
+from faults.test_listening import check_sockets
+from faults.test_tls import Trust
 from grpc_reflection.v1alpha import reflection_pb2
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall_server.certificate_authority import make_authority
 
 pytestmark = pytest.mark.long
 
@@ -25,33 +26,37 @@ REFLECT = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    """A server with TLS and short limits for connections."""
-    trust = tmp_path_factory.mktemp("tls") / "trust"
-    make_authority(trust, [], 30)
-    tls = ["--tls-cert", str(trust / "server.pem"), "--tls-key", str(trust / "server.key")]
-    limits = ["--max-connections", "150", "--handshake-timeout-s", "2", "--max-connection-idle-s", "2"]
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SHARDCALL_CA_CERTIFICATE", str(trust / "ca.pem"))
-        with running_server(*tls, *limits, "--max-streams-per-connection", "5", why="few may connect") as running:
-            yield running
+def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
+    return Trust.make(tmp_path_factory.mktemp("tls") / "trust")
+
+
+@pytest.fixture(scope="module")
+def strict_server(trust: Trust) -> Iterator[ServerProcess]:
+    limits = ("--max-connections", "150", "--handshake-timeout-s", "2", "--max-connection-idle-s", "2")
+    flags = (*trust.serving, *limits, "--max-streams-per-connection", "5")
+    with running_server(*flags, why="few may connect") as running:
+        yield running
+
+
+@pytest.fixture
+def strict(strict_server: ServerProcess, trust: Trust, monkeypatch: pytest.MonkeyPatch) -> ServerProcess:
+    """A server with TLS and short limits for connections, whose authority clients find."""
+    monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(trust.authority))
+    return strict_server
 
 
 @pytest.fixture
 def unharmed(strict: ServerProcess, figure: Callable[[str], None]) -> Iterator[ServerProcess]:
     """The strict server, which is asked over its connections with TLS by a canary."""
-    with beside_a_canary(strict, figure) as server:
-        yield server
+    with beside_a_canary(strict, figure):
+        yield strict
 
 
 @pytest.fixture
-def unharmed_plain(
-    exclusive_server: ServerProcess, figure: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ServerProcess]:
-    """A server without TLS, whichever test has started the strict one, with a canary."""
-    monkeypatch.delenv("SHARDCALL_CA_CERTIFICATE", raising=False)
-    with beside_a_canary(exclusive_server, figure) as server:
-        yield server
+def unharmed_plain(exclusive_server: ServerProcess, figure: Callable[[str], None]) -> Iterator[ServerProcess]:
+    """A server without TLS, with a canary."""
+    with beside_a_canary(exclusive_server, figure):
+        yield exclusive_server
 
 
 def test_handshakes_that_never_end_are_ended(strict, unharmed, figure):
@@ -97,9 +102,9 @@ def test_an_idle_connection_ends_and_its_client_goes_on(strict, idle_connection)
 
 
 @pytest.fixture
-def idle_connection(strict: ServerProcess) -> Iterator[ssl.SSLSocket]:
+def idle_connection(strict: ServerProcess, trust: Trust) -> Iterator[ssl.SSLSocket]:
     """An encrypted connection that never calls."""
-    context = ssl.create_default_context(cafile=os.environ["SHARDCALL_CA_CERTIFICATE"])
+    context = ssl.create_default_context(cafile=trust.authority)
     context.set_alpn_protocols(["h2"])
     host, port = raw.port_of(strict.address)
     plain = socket.create_connection((host, port), 30)
@@ -136,3 +141,9 @@ def test_questions_that_never_end_take_no_call_s_thread(unharmed_plain, silence,
         wait_for(lambda: _lists_services(channel, asked))
         assert channel.unary_unary(CHECK)(b"", timeout=120) == b"\x08\x01"
     figure(f"{len(calls)} questions that never came ended: { {s.name: statuses.count(s) for s in set(statuses)} }")
+
+
+def test_only_what_was_declared_listens(server_factory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flags = ("--metrics-port", "0", "--no-segments", "--unix-socket", "own.sock")
+    check_sockets(server_factory(*flags, devices=1, why="it listens elsewhere"), *flags)

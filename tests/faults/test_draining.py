@@ -20,12 +20,8 @@ from shardcall._src.memory.segment import open_segment
 AT_ONCE = 50
 CLIENTS = 4
 ADMITTING = (
-    "--max-concurrent-calls",
-    "256",
-    "--max-concurrent-calls-per-client",
-    "256",
-    "--max-queued-calls-per-client",
-    "256",
+    *("--max-concurrent-calls", "256", "--max-concurrent-calls-per-client", "256"),
+    *("--max-queued-calls-per-client", "256"),
 )
 WORKING = np.ones((32, 32))
 

@@ -1,4 +1,4 @@
-"""No handle ever shows other data, and memory stays flat: arrays that are copied, assigned to, deleted and dropped."""
+"""No handle ever shows other data: arrays that are copied, assigned to, used by other clients, deleted and dropped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 import random
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
@@ -16,11 +16,18 @@ from servers import ServerProcess
 import shardcall as sc
 
 MESH = sc.Mesh(x=8)
-SHAPE = (13, 4)
+SHAPE = (13, 4)  # which the mesh does not divide
+SPECS = (sc.P("x", None), sc.P(None, "x"))
+TRANSPORTS = (
+    {},
+    {"shared_memory": False},
+    {"call_stream": False, "fuse": False},
+    {"shared_memory": False, "call_stream": False},
+)
 
 
 class Arrays:
-    """Objects of two clients, and the values that each must show for as long as it shows any.
+    """Objects of several clients, and the values that each must show for as long as it shows any.
 
     Attributes:
         there: the objects with their values, and whether the mesh has lost them.
@@ -41,7 +48,8 @@ class Arrays:
         self.done[what] += 1
         if what == "put" or not self.there:
             values = np.full(SHAPE, self.random.getrandbits(40)) + np.arange(4)
-            self.add(self.random.choice(self.clients).put(values, mesh=MESH), values)
+            spec = self.random.choice(SPECS)
+            self.add(self.random.choice(self.clients).put(values, mesh=MESH, spec=spec), values)
             return
         index = self.random.randrange(len(self.there))
         array, values, lost = self.there[index]
@@ -69,6 +77,19 @@ class Arrays:
     def compute(self, _: int, array: sc.RemoteArray, values: np.ndarray, lost: bool) -> None:
         number = self.random.getrandbits(20)
         self.add(array + number, values + number, lost)
+
+    def call(self, _: int, array: sc.RemoteArray, values: np.ndarray, lost: bool) -> None:
+        """Any client calls with arrays of any two."""
+        self.settle()  # no other client may use an array before it is there
+        other, other_values, other_lost = self.random.choice(self.there)
+        try:
+            kept = self.random.choice(self.clients).add(array, other, mesh=MESH, keep=True).array
+        except sc.ArrayLostError:
+            assert lost or other_lost
+        else:
+            assert not lost
+            assert not other_lost
+            self.add(kept, values + other_values)
 
     def assign(self, index: int, array: sc.RemoteArray, values: np.ndarray, lost: bool) -> None:
         row, number = self.random.randrange(13), self.random.getrandbits(20)
@@ -114,16 +135,17 @@ class Arrays:
                     self.done["shown"] += 1
 
 
-def operate(server: ServerProcess, seed: int, count: int, end_mesh: Callable[[], None] | None = None) -> None:
-    """Operates on arrays of two clients at random, and ends the mesh in between if there is a way to do so."""
-    with sc.connect(server.address) as first, sc.connect(server.address, shared_memory=False, fuse=True) as second:
-        arrays = Arrays([first, second], seed)
-        names = ["put", "share", "share", "compute", "assign", "drop", "delete", "read", "read"]
+def operate(server: ServerProcess, seed: int, count: int, end_mesh: Callable[[sc.Client], None] | None = None) -> None:
+    """Operates on arrays of several clients at random, and ends the mesh in between if there is a way to do so."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(sc.connect(server.address, **transport)) for transport in TRANSPORTS]
+        arrays = Arrays(clients, seed)
+        names = ["put", "share", "share", "compute", "call", "assign", "drop", "delete", "read", "read"]
         for number in range(1, count + 1):
-            if end_mesh and number % (count // 5) == 0:
-                for client in arrays.clients:
+            if end_mesh and number % (count // 6) == count // 12:  # and so not at the end, when all must be lost
+                for client in clients:
                     client.synchronize()
-                end_mesh()
+                end_mesh(clients[0])
                 arrays.lose_all()
             arrays.do(arrays.random.choice(names))
         arrays.check()
@@ -131,4 +153,4 @@ def operate(server: ServerProcess, seed: int, count: int, end_mesh: Callable[[],
 
 
 def test_no_handle_shows_other_data(server):
-    operate(server, seed=0, count=120)
+    operate(server, seed=0, count=150)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import resource
 import signal
@@ -11,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.processes import wait_for
+from end_to_end.processes import left_empty, wait_for
+from faults.restarting import RestartingServer
 from faults.test_handles import MESH, operate
-from servers import ServerProcess, running_server
 
 import shardcall as sc
 
@@ -41,7 +42,7 @@ def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful):
             wait_for(lambda: client.usage().arrays == 1)
 
         make(count // 10)
-        pids = [os.getpid(), forgetful.process.pid, *forgetful.worker_pids()]
+        pids = [os.getpid(), forgetful.running.process.pid, *forgetful.running.worker_pids()]
         before = [resident_mib(pid) for pid in pids]
         make(count)
         grown = [resident_mib(pid) - mib for pid, mib in zip(pids, before, strict=True)]
@@ -50,18 +51,31 @@ def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful):
 
 
 @pytest.fixture(scope="module")
-def forgetful() -> Iterator[ServerProcess]:
+def forgetful() -> Iterator[RestartingServer]:
     """A server whose mesh the tests end."""
-    with running_server(why="its mesh ends, and its memory is watched") as running:
+    with RestartingServer() as running:
         yield running
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_no_handle_shows_other_data_when_meshes_end(forgetful, seed):
-    operate(forgetful, seed, count=3000, end_mesh=lambda: end_mesh(forgetful))
+    """The worker is killed, and then the front end, in turn."""
+    ends = itertools.cycle([kill_worker, kill_front_end])
+    operate(forgetful.running, seed, count=3000, end_mesh=lambda client: next(ends)(forgetful, client))
+    with left_empty(forgetful.running):
+        pass
 
 
-def end_mesh(server: ServerProcess) -> None:
-    (worker,) = server.worker_pids()
+def kill_worker(server: RestartingServer, client: sc.Client) -> None:
+    (worker,) = server.running.worker_pids()
+    epoch = client.server_info().epoch
     os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: worker not in server.worker_pids())
+    wait_for(lambda: worker not in server.running.worker_pids())
+    # Until then a deletion finds the arrays.
+    wait_for(lambda: not (info := client.server_info()).ready or info.epoch != epoch)
+
+
+def kill_front_end(server: RestartingServer, client: sc.Client) -> None:
+    server.kill()
+    server.start()
+    wait_for(lambda: client.server_info().ready)

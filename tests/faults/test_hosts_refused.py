@@ -4,69 +4,60 @@ from __future__ import annotations
 
 import grpc
 import pytest
+from clusters import Cluster
 from end_to_end.messages import token_of
 from faults.scripted_agent import ScriptedAgent, hello
 from rows import rows
 from typer.testing import CliRunner
 
 from shardcall.cli.app import make_app
+from shardcall_core.wire import token_file
 
 _INVALID = grpc.StatusCode.INVALID_ARGUMENT
-_NO_HELLO = "the first message must be a Hello"
+_NO_HELLOS = {
+    "nothing": b"",
+    "no name": hello(""),
+    "a path": hello("../up"),
+    "65 letters": hello("n" * 65),
+    "two lines": hello("na\nme"),
+    "a heartbeat": b"\x12\x00",
+    "a chunk": b"\x32\x02\x10\x01",
+    "no message": b"\xff\xff\xff\xff",
+    "half a message": b"\x0a\x7f" + b"\xff" * 20,
+}
 
 
-def test_a_host_is_welcome(waiting, user_token):
-    with ScriptedAgent(waiting.hosts_address, user_token, hello("welcome")) as agent:
+def end(waiting: Cluster, token: str, *messages: bytes) -> tuple[grpc.StatusCode, str]:
+    """The status with which an agent is refused."""
+    with ScriptedAgent(waiting.hosts_address, token, *messages) as agent:
+        return agent.end()
+
+
+@pytest.mark.parametrize("name", [token_file.user_name(), "guest"])
+def test_a_host_is_welcome_with_any_token_that_has_the_scope(waiting, name):
+    with ScriptedAgent(waiting.hosts_address, token_of(name), hello("welcome")) as agent:
         assert agent.hears() == "welcome"
 
 
-@pytest.mark.parametrize(
-    ("token", "code", "why"),
-    [
-        ("", grpc.StatusCode.UNAUTHENTICATED, "has no token"),
-        ("x" * 43, grpc.StatusCode.UNAUTHENTICATED, "is not valid on this server"),
-        ("runner", grpc.StatusCode.PERMISSION_DENIED, "host"),
-        ("watcher", grpc.StatusCode.PERMISSION_DENIED, "host"),
-    ],
-)
-def test_no_token_and_one_without_the_scope_are_refused(waiting, token, code, why):
-    shown = token_of(token) if token.isalpha() and len(token) < 20 and token else token
-    with ScriptedAgent(waiting.hosts_address, shown, hello()) as agent:
-        ended = agent.end()
+def test_no_token_a_wrong_one_and_one_without_the_scope_are_refused_and_logged(waiting):
+    unauthenticated, denied = grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED
+    for token, code, why in (
+        ("", unauthenticated, "has no token"),
+        ("x" * 43, unauthenticated, "is not valid on this server"),
+        (token_of("runner"), denied, "host"),
+        (token_of("watcher"), denied, "host"),
+    ):
+        ended = end(waiting, token, hello())
         assert ended[0] is code
         assert why in ended[1]
-
-
-def test_agents_that_are_refused_are_logged(waiting):
-    with ScriptedAgent(waiting.hosts_address, "x" * 43, hello()) as agent:
-        agent.end()
     assert waiting.log.wait_for(r'"last_method": "Join"[^\n]*"last_reason": "(\w+)"')
 
 
-def test_a_token_with_the_scope_alone_will_do(waiting):
-    with ScriptedAgent(waiting.hosts_address, token_of("guest"), hello("of-guest")) as agent:
-        assert agent.hears() == "welcome"
-
-
-@pytest.mark.parametrize(
-    ("first", "code", "why"),
-    [
-        (b"", _INVALID, _NO_HELLO),
-        (hello(""), _INVALID, _NO_HELLO),
-        (hello("../up"), _INVALID, _NO_HELLO),
-        (hello("n" * 65), _INVALID, _NO_HELLO),
-        (hello("na\nme"), _INVALID, _NO_HELLO),
-        (b"\x12\x00", _INVALID, _NO_HELLO),  # a heartbeat
-        (b"\x32\x02\x10\x01", _INVALID, _NO_HELLO),  # a chunk
-        (b"\xff\xff\xff\xff", _INVALID, _NO_HELLO),
-        (b"\x0a\x7f" + b"\xff" * 20, _INVALID, _NO_HELLO),
-    ],
-)
-def test_what_is_no_hello_is_refused(waiting, user_token, first, code, why):
-    with ScriptedAgent(waiting.hosts_address, user_token, first) as agent:
-        ended = agent.end()
-        assert ended[0] is code
-        assert why in ended[1]
+@pytest.mark.parametrize("first", _NO_HELLOS.values(), ids=_NO_HELLOS)
+def test_what_is_no_hello_is_refused(waiting, user_token, first):
+    code, details = end(waiting, user_token, first)
+    assert code is _INVALID
+    assert "the first message must be a Hello" in details
 
 
 def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, user_token):
@@ -92,8 +83,7 @@ def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, user_
 def test_other_versions_are_refused_with_the_reason(waiting, user_token, versions, why):
     with ScriptedAgent(waiting.hosts_address, user_token, hello("first")) as agent:
         assert agent.hears() == "welcome"
-    with ScriptedAgent(waiting.hosts_address, user_token, hello("other", **versions)) as agent:
-        code, details = agent.end()
+    code, details = end(waiting, user_token, hello("other", **versions))
     assert code is grpc.StatusCode.FAILED_PRECONDITION
     waiting.log.wait_for(why)
     assert "host other has" in details
@@ -102,10 +92,9 @@ def test_other_versions_are_refused_with_the_reason(waiting, user_token, version
 def test_of_two_agents_with_one_name_the_former_stays(waiting, user_token):
     with ScriptedAgent(waiting.hosts_address, user_token, hello("twin")) as former:
         assert former.hears() == "welcome"
-        with ScriptedAgent(waiting.hosts_address, user_token, hello("twin")) as later:
-            code, details = later.end()
-            assert code is grpc.StatusCode.UNAVAILABLE, "it may try again"
-            assert details == "a host twin is there already; give every host a --name of its own"
+        code, details = end(waiting, user_token, hello("twin"))
+        assert code is grpc.StatusCode.UNAVAILABLE, "it may try again"
+        assert details == "a host twin is there already; give every host a --name of its own"
         former.say(b"\x12\x00")
         assert former._call.is_active()
 

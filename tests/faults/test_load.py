@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,8 +15,8 @@ import pytest
 from end_to_end.messages import EXHAUSTED, chunk, details, execute, header, open_channel, operand, token_of
 from end_to_end.processes import X, left_empty, wait_for
 from end_to_end.segments_by_hand import held_segment
-from faults.polite import Outcome, all_at_once
-from servers import ServerProcess, holds_nothing, running_server
+from faults.polite import Outcome, all_at_once, is_quiet
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
@@ -68,11 +67,6 @@ def settles(server: ServerProcess) -> None:
         wait_for(lambda: is_quiet(client))
 
 
-def is_quiet(client: sc.Client) -> bool:
-    usage = client.usage()
-    return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)
-
-
 def test_many_channels_at_once(crowded):
     calls_per_channel = 100
     with ExitStack() as stack:
@@ -95,13 +89,7 @@ def test_a_thousand_threads_of_one_client_with_arrays_of_eight_mib(crowded):
     settles(crowded)
 
 
-def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
-    ended = threading.Event()
-
-    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([4, 100])
-        ended.wait(60)
-
+def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow, silence):
     options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
     with (
         open_channel(narrow.address, options) as channel,
@@ -116,7 +104,7 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
         with sc.connect(narrow.address) as client:
             for one, whose, count in ((channel, "connection", 4), (more, "client", 6)):
                 stub = kernel_service_pb2_grpc.KernelServiceStub(one)
-                held += [stub.ExecuteStream(half(), timeout=60) for _ in range(count - len(held))]
+                held += [stub.ExecuteStream(silence(header([4, 100])), timeout=60) for _ in range(count - len(held))]
                 wait_for(lambda count=count: client.usage().calls == count)
                 with pytest.raises(grpc.RpcError) as caught:
                     small(one)().result()
@@ -127,24 +115,16 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow):
         assert is_right(small(others)().result())
         for one in held:
             one.cancel()
-        ended.set()
 
 
-def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow):
-    ended = threading.Event()
-
-    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([4, 100])
-        ended.wait(60)
-
+def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow, silence):
     with ExitStack() as stack, sc.connect(narrow.address, token=token_of("guest"), retries=False) as third:
         options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
         held = []
         for token in ("runner", "runner", "owner"):
             channel = stack.enter_context(open_channel(narrow.address, options, token=token_of(token)))
             stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-            held += [stub.ExecuteStream(half(), timeout=60) for _ in range(8)]
-        stack.callback(ended.set)
+            held += [stub.ExecuteStream(silence(header([4, 100])), timeout=60) for _ in range(8)]
         wait_for(lambda: third.usage().calls == 8)  # all upload slots
         for _ in range(3):
             np.testing.assert_array_equal(third.diff(X, axis=0, timeout=60).array, np.diff(X, axis=0))
@@ -205,15 +185,8 @@ def test_calls_that_wait_when_the_mesh_ends_go_to_the_next(narrow):
 
 
 def test_budgets_are_a_principals_whatever_its_connections(server_factory):
-    server = server_factory(
-        "--max-bytes-in-flight",
-        str(64 * MIB),
-        "--max-bytes-per-client",
-        str(8 * MIB),
-        "--max-call-bytes",
-        str(32 * MIB),
-        why="its budgets are small",
-    )
+    budgets = {"--max-bytes-in-flight": 64 * MIB, "--max-bytes-per-client": 8 * MIB, "--max-call-bytes": 32 * MIB}
+    server = server_factory(*(str(part) for flag in budgets.items() for part in flag), why="its budgets are small")
     with (
         open_channel(server.address, token=token_of("owner")) as first,
         open_channel(server.address, token=token_of("owner")) as second,

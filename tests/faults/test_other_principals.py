@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import grpc
 import numpy as np
@@ -26,21 +25,21 @@ X = np.arange(48.0).reshape(12, 4)
 LEASE = b"the same lease id, used by both!"
 
 
-@dataclass
 class Stubs:
     """The stubs with which a principal calls the server."""
 
-    kernels: kernel_service_pb2_grpc.KernelServiceStub
-    arrays: array_service_pb2_grpc.ArrayServiceStub
-    segments: segment_service_pb2_grpc.SegmentServiceStub
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.kernels = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        self.arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
+        self.segments = segment_service_pb2_grpc.SegmentServiceStub(channel)
 
     def put(self, array: np.ndarray) -> bytes:
         header = array_service_pb2.PutArrayHeader(array=operand(array), lease_id=LEASE, mesh=mesh(x=2))
         answer = self.arrays.PutArray(iter([array_service_pb2.PutArrayRequest(header=header)]), timeout=60)
         return answer.array.handle
 
-    def listed(self) -> list[bytes]:
-        answer = self.arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=60)
+    def listed(self, lease_id: bytes = LEASE) -> list[bytes]:
+        answer = self.arrays.ListArrays(array_service_pb2.ListArraysRequest(lease_id=lease_id), timeout=60)
         return [array.handle for array in answer.arrays]
 
     def get(self, handle: bytes) -> np.ndarray:
@@ -51,25 +50,22 @@ class Stubs:
         request = array_service_pb2.DeleteArraysRequest(handles=handles)
         return self.arrays.DeleteArrays(request, timeout=60).deleted_count
 
-
-def stubs(channel: grpc.Channel) -> Stubs:
-    return Stubs(
-        kernel_service_pb2_grpc.KernelServiceStub(channel),
-        array_service_pb2_grpc.ArrayServiceStub(channel),
-        segment_service_pb2_grpc.SegmentServiceStub(channel),
-    )
+    def holds_arrays(self) -> bool:
+        """Renews the lease."""
+        renewal = array_service_pb2.RenewLeaseRequest(lease_id=LEASE)
+        return self.arrays.RenewLease(renewal, timeout=60).holds_arrays
 
 
 @pytest.fixture(scope="module")
 def owner(server) -> Iterator[Stubs]:
     with open_channel(server.address, token=token_of("owner")) as channel:
-        yield stubs(channel)
+        yield Stubs(channel)
 
 
 @pytest.fixture(scope="module")
 def guest(server) -> Iterator[Stubs]:
     with open_channel(server.address, token=token_of("guest")) as channel:
-        yield stubs(channel)
+        yield Stubs(channel)
 
 
 @pytest.fixture
@@ -116,31 +112,20 @@ def test_another_ones_handle_is_refused_like_one_that_never_was(guest, handle):
         assert outcome == refusal(unknown[use]), use
 
 
-def test_another_ones_array_cannot_be_deleted(guest, handle):
-    assert guest.delete(handle) == 0
-
-
 def test_a_lease_of_another_principal_may_have_the_same_id(owner, guest, handle):
-    renew = array_service_pb2.RenewLeaseRequest(lease_id=LEASE)
+    assert guest.delete(handle) == 0
     assert guest.listed() == []
-    assert not guest.arrays.RenewLease(renew, timeout=60).holds_arrays
+    assert not guest.holds_arrays()
     guest_array = guest.put(X)
     assert guest.listed() == [guest_array]
     assert owner.listed() == [handle]
-    assert guest.arrays.RenewLease(renew, timeout=60).holds_arrays
-    assert guest.delete(guest_array, handle) == 1
-    assert owner.arrays.RenewLease(renew, timeout=60).holds_arrays
-
-
-def test_a_list_without_a_lease_has_the_arrays_of_the_principal_alone(owner, guest, handle):
-    guest_array = guest.put(X)
     for caller, here, elsewhere in ((owner, handle, guest_array), (guest, guest_array, handle)):
-        listed = [
-            array.handle for array in caller.arrays.ListArrays(array_service_pb2.ListArraysRequest(), timeout=60).arrays
-        ]
+        listed = caller.listed(lease_id=b"")  # all of the principal
         assert here in listed
         assert elsewhere not in listed
-    assert guest.delete(guest_array) == 1
+    assert guest.holds_arrays()
+    assert guest.delete(guest_array, handle) == 1
+    assert owner.holds_arrays()
 
 
 def test_an_array_belongs_to_its_principal_on_every_connection(server, handle):

@@ -11,7 +11,7 @@ import pytest
 
 import shardcall as sc
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
 
 _SCRIPT = Path(__file__).with_name("other_user.py")
 _NOBODY = 65534
@@ -31,12 +31,14 @@ def outcome(deed: str, where: object) -> str:
     return out
 
 
+@only_root
 def test_another_user_who_has_no_token_is_refused(server):
     said = outcome("connect", server.address)
     assert said.startswith("AccessDeniedError the call has no token")
     assert "cannot be read: Permission denied" in said or "belongs to user 0" in said
 
 
+@only_root
 def test_who_took_a_port_before_the_server_is_shown_no_token():
     squatter = other_user("squat", "")
     assert squatter.stdin is not None

@@ -2,43 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import cycle
+from functools import partial
+from itertools import chain, cycle
 from pathlib import Path
+from queue import SimpleQueue
 
+import grpc
+import numpy as np
 import pytest
-from end_to_end.messages import token_of
+from end_to_end.messages import chunk, execute, header, open_channel, operand, token_of
 from end_to_end.processes import wait_for
-from faults.gauges import AllowedGrowth, Gauges, drift_report, growth
+from faults.bad_input_rows import send
+from faults.callers import (
+    ENDS_OF_THE_MESH,
+    Body,
+    Callers,
+    diff_of_one_that_stays,
+    diff_on,
+    matmul,
+    put_and_get,
+    small_diff,
+)
+from faults.gauges import Gauges, growth
+from faults.long_programs import the_worker
+from faults.test_bad_input import TABLES, check
 from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
+from shardcall.v1 import kernel_service_pb2_grpc
 
 pytestmark = [pytest.mark.soak, pytest.mark.long]
 
-_CLIENTS = 2
 _DURATION_S = 3600.0
 _EVERY_S = 0.25
 _KILL_EVERY_S = 60.0
 _MIN_S = 8.0  # a worker that was killed sooner shows nothing
 _PATIENCE_S = 300.0
-_TESTS = Path(__file__).parents[1]
-_BENCHMARKS = _TESTS.parent / "benchmarks"
+_ATTACKS_SCRIPT = Path(__file__).parents[2] / "benchmarks" / "attacks.py"
 _ATTACKS = ("large values", "new programs", "abandoned programs", "waiting operands", "long programs")
 _ATTACK_S = _KILL_EVERY_S
 _CALM_S = 240.0  # without attacks and kills, behind the others
 _FLAGS = ("--max-cached-programs", "48", "--lease-s", "5", "--trim-after-s", "1", "--log-level", "error")
+_SHAPES = 40
+_BEARABLE = ENDS_OF_THE_MESH | {"SERVER_BUSY", "QUOTA_EXCEEDED"}
+_ROWS = [row for name, table in TABLES.items() if name != "arrays" for row in table]
 
 _LEAKS = """
 import os, sys, threading, time
@@ -68,77 +85,72 @@ if {"serve", "shardcall_server.mesh.start"} & {*sys.orig_argv}:
 """A sitecustomize for a server that forgets something with every message between its processes."""
 
 
+def _new_program(client: sc.Client, rng: np.random.Generator) -> bool:
+    x = rng.standard_normal((int(rng.integers(2, 2 + _SHAPES)), 4))
+    assert client.plan("sum", sc.Array((len(x), 8), "float32"), axis=0).kernel == "sum"
+    return np.array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
+
+
+def _large(client: sc.Client, rng: np.random.Generator) -> bool:
+    x = rng.standard_normal((1024, 256))
+    return np.array_equal(client.diff(x, axis=0, mesh=sc.Mesh(x=8)).array, np.diff(x, axis=0))
+
+
+def _cancelled(channel: grpc.Channel, _: sc.Client, rng: np.random.Generator) -> bool:
+    """Cancels a unary call, or a stream in the middle of its upload, after a random time."""
+    stub, rest = kernel_service_pb2_grpc.KernelServiceStub(channel), SimpleQueue[None]()
+    if rng.random() < 0.5:
+        call = stub.Execute.future(execute(operand(rng.standard_normal(512))), timeout=60)
+    else:
+        begun = [header((1 << 17,)), chunk(0, 0, 1 << 19)]
+        call = stub.ExecuteStream(chain(begun, iter(rest.get, None)), timeout=60)
+    time.sleep(float(rng.exponential(0.01)))  # the moment is under test here
+    call.cancel()
+    rest.put(None)
+    return True
+
+
+def _bad_input(channel: grpc.Channel, _: sc.Client, rng: np.random.Generator) -> bool:
+    row = _ROWS[rng.integers(len(_ROWS))]
+    try:
+        list(send(channel, row.method, row.request, row.metadata))
+    except grpc.RpcError as error:
+        # The mesh was killed under it, or other calls take the server's memory.
+        if error.code() not in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}:
+            check(row, error)
+        return True
+    return False
+
+
+def _bodies(channel: grpc.Channel) -> list[Body]:
+    return [
+        *(_large, _large, small_diff, _new_program, diff_on(8), matmul, put_and_get, diff_of_one_that_stays),
+        *(partial(_cancelled, channel), partial(_bad_input, channel)),
+    ]
+
+
 @dataclass
 class Watch:
     """Samples of a server under load.
 
     Attributes:
+        callers: its clients.
         front_end: looks at the front end.
         workers: looks at the worker of each epoch.
-        counts: the number of the clients' operations, by kind.
-        faults: descriptions of the faults that they saw.
-        kills: the number of kills of the worker.
     """
 
+    callers: Callers = field(default_factory=lambda: Callers(_BEARABLE))
     front_end: list[Gauges] = field(default_factory=list)
     workers: dict[int, list[Gauges]] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-    kills: int = 0
 
     def growth(self) -> list[str]:
         """Describes the resources that grew, by process."""
-        growing = [f"front end: {what}" for what in growth(self.front_end, AllowedGrowth())]
-        for samples in self._long():
-            growing += [f"worker: {what}" for what in growth(samples, AllowedGrowth())]
-        return growing
+        growing = [f"front end: {what}" for what in growth(self.front_end)[0]]
+        return growing + [f"worker: {what}" for samples in self.conclusive() for what in growth(samples)[0]]
 
-    def is_conclusive(self) -> bool:
-        """True if a worker was sampled for long enough to show a leak."""
-        return bool(self._long())
-
-    def _long(self) -> list[list[Gauges]]:
+    def conclusive(self) -> list[list[Gauges]]:
+        """The samples of workers that were there for long enough to show a leak."""
         return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= _MIN_S]
-
-
-def _started(pid: int) -> int:
-    """The start time of a process, in ticks since the system's start."""
-    with suppress(FileNotFoundError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
-    return sys.maxsize
-
-
-def _worker(server: ServerProcess) -> int | None:
-    """The worker that serves: the eldest child, since a spare one is started later."""
-    return min(server.worker_pids(), key=_started, default=None)
-
-
-@contextmanager
-def _load(address: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Runs clients in separate processes until the body ends; they then report."""
-    path = os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    script = str(Path(__file__).with_name("soak_load.py"))
-    clients = [
-        subprocess.Popen(
-            [sys.executable, script, address, str(seed)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-        for seed in range(count)
-    ]
-    try:
-        yield clients
-    finally:
-        for client in clients:
-            client.kill()
-            client.wait()
-            assert client.stdin
-            assert client.stdout
-            client.stdin.close()
-            client.stdout.close()
 
 
 @contextmanager
@@ -148,7 +160,7 @@ def _attacks(address: str) -> Iterator[None]:
 
     def attack() -> None:
         for name in cycle(_ATTACKS):
-            command = [sys.executable, str(_BENCHMARKS / "attacks.py"), "--attack", name, address]
+            command = [sys.executable, str(_ATTACKS_SCRIPT), "--attack", name, address]
             with subprocess.Popen(command, env=environment) as process:
                 has_ended = never.wait(_ATTACK_S)
                 assert process.poll() is None, f"the attack by {name} ended"
@@ -165,31 +177,33 @@ def _attacks(address: str) -> Iterator[None]:
         attacking.result(60)
 
 
-def _watch(server: ServerProcess, duration_s: float, kill_at_s: list[float], every_s: float = _EVERY_S) -> Watch:
+def _watch(server: ServerProcess, duration_s: float, kill_at_s: Sequence[float], every_s: float = _EVERY_S) -> Watch:
     """Puts a load on a server for a time, kills its worker at some moments, and samples its resources.
 
     It lasts longer where the last worker took long to start: what a worker holds counts from when it answers.
     """
-    watch, began, never = Watch(), time.monotonic(), threading.Event()
-    with _load(server.address, _CLIENTS) as clients, sc.connect(server.address, shared_memory=False) as observer:
+    watch, began, kills = Watch(), time.monotonic(), 0
+    with (
+        open_channel(server.address) as channel,
+        watch.callers.calling(server.address, _bodies(channel)) as callers,
+        sc.connect(server.address, shared_memory=False) as observer,
+    ):
         restarts = observer.usage().mesh.restarts
-        while (now := time.monotonic() - began) < duration_s or not watch.is_conclusive():
+        while (now := time.monotonic() - began) < duration_s or not watch.conclusive():
             assert now < duration_s + _PATIENCE_S, "no worker was there for long"
             watch.front_end.append(Gauges.of(server.process.pid, now))
-            pid, mesh = _worker(server), observer.usage().mesh
-            with suppress(OSError, KeyError):  # it has just ended
-                if pid is not None and mesh.ready and mesh.restarts - restarts == watch.kills:
+            mesh = observer.usage().mesh
+            with suppress(OSError, KeyError, ValueError):  # it has just ended
+                pid = the_worker(server)
+                if mesh.ready and mesh.restarts - restarts == kills:
                     watch.workers.setdefault(pid, []).append(Gauges.of(pid, now))
-            if kill_at_s and now > kill_at_s[0] and pid is not None:
-                os.kill(pid, signal.SIGKILL)
-                watch.kills += 1
-                del kill_at_s[0]
-            assert all(client.poll() is None for client in clients), "a client ended"
-            never.wait(every_s)
-        for client in clients:
-            report = json.loads(client.communicate(timeout=120)[0])
-            watch.counts.update(report["counts"])
-            watch.faults += report["faults"]
+                if kills < len(kill_at_s) and now > kill_at_s[kills]:
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+            time.sleep(every_s)  # between samples
+    assert not callers.wrong, callers.wrong[:10]
+    assert {call.caller for call in callers.right()} == {*range(len(_bodies(channel)))}
+    assert kills or not kill_at_s
     return watch
 
 
@@ -199,18 +213,10 @@ def test_nothing_grows_under_a_mixed_load_with_faults(figure):
         with _attacks(server.address):
             watch = _watch(server, _DURATION_S, kills, 0.5)
         # An attack changes what the allocator of a worker holds by hundreds of MiB within seconds.
-        calm = _watch(server, _CALM_S, [1.0], 0.5)
-        watch.workers, watch.faults = calm.workers, watch.faults + calm.faults
-        longest = max(watch.workers.values(), key=len)
-        figure(
-            f"{_DURATION_S:.0f} s, {watch.kills} kills: {', '.join(f'{n} {c}' for n, c in watch.counts.most_common())}"
-        )
-        figure(f"front end: {drift_report(watch.front_end)}")
-        figure(f"worker of the longest epoch: {drift_report(longest)}")
-        assert not watch.faults, watch.faults[:10]
-        assert watch.kills
-        drawn = {"small", "streamed", "shared", "kept", "planned", "cancelled", "bad input"}
-        assert watch.counts.keys() >= drawn
+        watch.workers = _watch(server, _CALM_S, [1.0], 0.5).workers
+        figure(f"{_DURATION_S:.0f} s, {len(kills)} kills: {watch.callers}")
+        figure(f"front end in an hour: {growth(watch.front_end)[1]}")
+        figure(f"worker in an hour: {growth(max(watch.workers.values(), key=len))[1]}")
         with sc.connect(server.address, shared_memory=False) as client:
             wait_for(lambda: holds_nothing(client))
             usage = client.usage()
@@ -221,12 +227,10 @@ def test_nothing_grows_under_a_mixed_load_with_faults(figure):
 
 def test_a_build_that_leaks_is_detected(tmp_path, monkeypatch, figure):
     (tmp_path / "sitecustomize.py").write_text(_LEAKS)
-    with monkeypatch.context() as environment:
-        before = os.environ.get("PYTHONPATH", "")
-        environment.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [before])]))
-        with running_server(*_FLAGS, why="it is under load for an hour") as server:
-            environment.setenv("PYTHONPATH", before)
-            growing = _watch(server, 14.0, []).growth()
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    monkeypatch.setenv("PYTHONPATH", path)
+    with running_server(*_FLAGS, why="its build leaks") as server:
+        growing = _watch(server, 14.0, []).growth()
     figure("; ".join(growing))
     for leak in ("front end: memory_bytes", "front end: descriptors", "front end: threads", "worker: memory_bytes"):
         assert any(what.startswith(leak) for what in growing), (leak, growing)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -15,7 +15,7 @@ from end_to_end.scraping import log_lines, metrics_url, scrape
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2, kernel_service_pb2_grpc
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2_grpc
 
 
 @pytest.fixture(scope="module")
@@ -38,33 +38,6 @@ def impatient(impatient_server: ServerProcess) -> Iterator[ServerProcess]:
         yield server
 
 
-@pytest.fixture
-def ended() -> Iterator[threading.Event]:
-    """Set when the test is over; stalled calls wait for it."""
-    event = threading.Event()
-    yield event
-    event.set()
-
-
-def upload(channel: grpc.Channel, ended: threading.Event) -> None:
-    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([1 << 20])
-        ended.wait()
-
-    next(kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(half(), timeout=120))
-
-
-def request(method: str) -> Callable[[grpc.Channel, threading.Event], None]:
-    def stall(channel: grpc.Channel, ended: threading.Event) -> None:
-        def nothing() -> Iterator[bytes]:
-            ended.wait()
-            yield b""
-
-        channel.stream_unary(method)(nothing(), timeout=120)
-
-    return stall
-
-
 def refusals(log: Path) -> float:
     """The number of calls that ended by stalling, on which metrics and log agree."""
     lines = sum(line.get("reason") == "STREAM_IDLE" for line in log_lines(log))
@@ -72,13 +45,21 @@ def refusals(log: Path) -> float:
     return counted if counted == lines else -1.0
 
 
-@pytest.mark.parametrize(
-    "stall", [upload, request("/shardcall.v1.ServerInfoService/GetUsage")], ids=["operand", "question"]
-)
-def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, ended, stall):
+STALLS: dict[str, Callable[[grpc.Channel, Callable[..., Iterator[Any]]], object]] = {
+    "operand": lambda channel, silence: next(
+        kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(silence(header([1 << 20])), timeout=120)
+    ),
+    "question": lambda channel, silence: channel.stream_unary("/shardcall.v1.ServerInfoService/GetUsage")(
+        silence(), timeout=120
+    ),
+}
+
+
+@pytest.mark.parametrize("stall", STALLS.values(), ids=STALLS)
+def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, silence, stall):
     before = refusals(log)
     with open_channel(impatient.address) as channel, pytest.raises(grpc.RpcError) as caught:
-        stall(channel, ended)
+        stall(channel, silence)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     assert caught.value.details() == (
         "the caller sent nothing for 1 s, the longest that the server waits; repeat the call, or start the server with "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
 import json
@@ -11,8 +12,7 @@ import socket
 import ssl
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,14 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from faults.callers import Callers, small_diff
 from servers import ServerProcess, running_server
+from typer.testing import CliRunner
 
 import shardcall as sc
 from shardcall import aio
 from shardcall.cli import client_checks
+from shardcall.cli.app import make_app
 from shardcall_core.access.addresses import parse_address
 from shardcall_core.access.tls import Tls
 from shardcall_server.certificate_authority import make_authority, renew
@@ -39,6 +42,11 @@ class Trust:
     """A folder of `shardcall certificates`."""
 
     folder: Path
+
+    @staticmethod
+    def make(folder: Path) -> Trust:
+        make_authority(folder, ["example.test"], 30)
+        return Trust(folder)
 
     @property
     def authority(self) -> Path:
@@ -71,20 +79,15 @@ class Trust:
         return x509.load_pem_x509_certificate((self.folder / "server.pem").read_bytes()).serial_number
 
 
-def make_trust(folder: Path) -> Trust:
-    make_authority(folder, ["example.test"], 30)
-    return Trust(folder)
-
-
 @pytest.fixture(scope="module")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
-    return make_trust(tmp_path_factory.mktemp("tls") / "trust")
+    return Trust.make(tmp_path_factory.mktemp("tls") / "trust")
 
 
 @pytest.fixture(scope="module")
 def strangers(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     """Another authority and its certificates."""
-    return make_trust(tmp_path_factory.mktemp("tls") / "strangers")
+    return Trust.make(tmp_path_factory.mktemp("tls") / "strangers")
 
 
 @pytest.fixture(scope="module")
@@ -100,31 +103,12 @@ def mutual(trust: Trust) -> Iterator[ServerProcess]:
         yield running
 
 
-@dataclass(frozen=True)
-class ChangingServer:
-    """A server whose certificate changes, the certificate's folder, and the server's log."""
-
-    server: ServerProcess
-    trust: Trust
-    log: Path
-
-    def count_logged(self, what: str) -> int:
-        """Counts a text in the log."""
-        return self.log.read_text().count(what)
-
-
 @pytest.fixture(scope="module")
-def changing(trust: Trust, unix_socket: Path) -> Iterator[ChangingServer]:
-    log = unix_socket.with_name("log")
+def encrypted(trust: Trust, unix_socket: Path) -> Iterator[ServerProcess]:
+    """A server whose certificate changes; each test leaves a valid one."""
     flags = (*trust.serving, "--unix-socket", str(unix_socket))
-    with running_server(*flags, devices=1, log=log, why="it speaks TLS") as running:
-        yield ChangingServer(running, trust, log)
-
-
-@pytest.fixture
-def encrypted(changing: ChangingServer) -> ServerProcess:
-    """A server whose current certificate is valid."""
-    return changing.server
+    with running_server(*flags, devices=1, log=unix_socket.with_name("log"), why="it speaks TLS") as running:
+        yield running
 
 
 def computes_rightly(client: sc.Client) -> bool:
@@ -176,8 +160,6 @@ async def connect_awaited(address: str, **arguments: object) -> bool:
 
 
 def test_awaited_clients_are_encrypted_too(encrypted, trust, mutual):
-    import asyncio
-
     assert asyncio.run(connect_awaited(encrypted.address, ca_certificate=trust.authority))
     assert asyncio.run(connect_awaited(mutual.address, ca_certificate=trust.authority, **trust.client_files))
     with pytest.raises(sc.ServerUnavailableError, match="speaks TLS"):
@@ -198,79 +180,56 @@ def test_clients_without_a_certificate_are_refused_where_one_is_required(mutual,
     with sc.connect(mutual.address, ca_certificate=trust.authority, **trust.client_files) as client:
         assert computes_rightly(client)
     assert "wants a client certificate" in refusal(mutual.address, ca_certificate=trust.authority)
-    assert "refuses this client certificate" in refusal(
-        mutual.address, ca_certificate=trust.authority, **strangers.client_files
-    )
+    said = refusal(mutual.address, ca_certificate=trust.authority, **strangers.client_files)
+    assert "refuses this client certificate" in said
     assert "speaks TLS" in refusal(mutual.address)
     mixed = {"client_certificate": trust.folder / "client.pem", "client_key": trust.folder / "server.key"}
     assert "made together" in refusal(mutual.address, ca_certificate=trust.authority, **mixed)
 
 
-def test_expired_certificates_are_refused_on_both_sides(mutual, changing, trust, tmp_path):
+def test_expired_certificates_are_refused_on_both_sides(mutual, encrypted, trust, tmp_path):
     copied = Trust(Path(shutil.copytree(trust.folder, tmp_path / "copy")))
     copied.replace("client", (-9, -1))
-    assert "refuses this client certificate" in refusal(
-        mutual.address, ca_certificate=trust.authority, **copied.client_files
-    )
+    said = refusal(mutual.address, ca_certificate=trust.authority, **copied.client_files)
+    assert "refuses this client certificate" in said
     valid = (trust.folder / "server.pem").read_bytes()
     trust.replace("server", (-9, -1), "localhost")
     try:
-        assert "has expired" in refusal(changing.server.address, ca_certificate=trust.authority)
+        assert "has expired" in refusal(encrypted.address, ca_certificate=trust.authority)
     finally:
         (trust.folder / "server.pem").write_bytes(valid)
-    assert computes_one(changing.server, trust)  # which has read the valid one again
+    assert computes_one(encrypted, trust)  # which has read the valid one again
 
 
-def test_certificates_change_while_clients_stay_and_come(changing):
-    server, trust = changing.server, changing.trust
-    ended, wrong, calls = threading.Event(), [], 0
-
-    def stay(client: sc.Client) -> None:
-        nonlocal calls
-        while not ended.is_set():
-            calls += 1
-            try:
-                wrong.extend([] if computes_rightly(client) else ["another result"])
-            except sc.ShardcallError as error:
-                wrong.append(str(error))
-
-    rotations = 5
-    with sc.connect(server.address, ca_certificate=trust.authority) as staying:
-        thread = threading.Thread(target=stay, args=[staying])
-        thread.start()
-        try:
-            for _ in range(rotations):
-                renew(trust.folder, [], 30)
-                with sc.connect(server.address, ca_certificate=trust.authority) as coming:
-                    assert computes_rightly(coming)
-                assert served_serial(server) == trust.serial()
-        finally:
-            ended.set()
-            thread.join()
-    assert not wrong
+def test_certificates_change_while_clients_stay_and_come(encrypted, trust):
+    options = {"ca_certificate": trust.authority}
+    with Callers(frozenset()).calling(encrypted.address, [small_diff] * 2, **options) as staying:
+        for _ in range(5):
+            renew(trust.folder, [], 30)
+            assert computes_one(encrypted, trust)
+            assert served_serial(encrypted) == trust.serial()
+    assert staying.wrong == []
 
 
-def test_a_damaged_pair_changes_nothing_and_is_logged_once(changing):
-    server, trust, before = changing.server, changing.trust, changing.trust.serial()
-    logged = {what: changing.count_logged(what) for what in ("invalid new certificate ignored", "chmod 600")}
-    content = (trust.folder / "server.pem").read_bytes()
-    key = trust.folder / "server.key"
+def test_a_damaged_pair_changes_nothing_and_is_logged_once(encrypted, trust):
+    before, certificate, key = trust.serial(), trust.folder / "server.pem", trust.folder / "server.key"
+    content = certificate.read_bytes()
 
-    def new_clients_get_in() -> bool:
-        return all(computes_one(server, trust) and served_serial(server) == before for _ in range(3))
+    def new_clients_get_in_and_once_is_logged(what: str) -> bool:
+        logged = encrypted.log.read_text().count(what)
+        admitted = all(computes_one(encrypted, trust) and served_serial(encrypted) == before for _ in range(3))
+        return admitted and encrypted.log.read_text().count(what) == logged + 1
 
-    (trust.folder / "server.pem").write_bytes(content[: len(content) // 2])
-    assert new_clients_get_in()
-    assert changing.count_logged("invalid new certificate ignored") == logged["invalid new certificate ignored"] + 1
-    (trust.folder / "server.pem").write_bytes(content)
+    certificate.write_bytes(content[: len(content) // 2])
+    assert new_clients_get_in_and_once_is_logged("invalid new certificate ignored")
+    certificate.write_bytes(content)
     key.chmod(0o644)
     key.write_bytes(key.read_bytes())
-    assert new_clients_get_in()
-    assert changing.count_logged("chmod 600") == logged["chmod 600"] + 1
+    assert new_clients_get_in_and_once_is_logged("chmod 600")
     key.chmod(0o600)
     renew(trust.folder, [], 30)
-    assert computes_one(server, trust)
-    assert served_serial(server) == trust.serial() != before
+    assert computes_one(encrypted, trust)
+    assert served_serial(encrypted) == trust.serial() != before
 
 
 def computes_one(server: ServerProcess, trust: Trust) -> bool:
@@ -283,32 +242,20 @@ def test_the_unix_socket_beside_tls_is_plain(encrypted, unix_socket):
         assert computes_rightly(client)
 
 
-@pytest.mark.parametrize(("command", "refused"), [("info", 3), ("health", 1), ("status", 3)])
-def test_the_command_line_asks_by_tls(
-    encrypted, trust, shardcall_command: Callable[..., tuple[int, str]], command, refused
-):
-    assert shardcall_command(command, encrypted.address, "--ca-certificate", str(trust.authority))[0] == 0
-    status, said = shardcall_command(command, encrypted.address)
-    assert status == refused
-    assert "speaks TLS; give its authority: --ca-certificate ca.pem, or --tls\n" in said
+def shardcall_command(*arguments: object) -> tuple[int, str]:
+    ended = CliRunner().invoke(make_app(), [*map(str, arguments)])
+    return ended.exit_code, ended.output
 
 
-def test_the_command_line_says_in_one_line_why_a_handshake_failed(encrypted, strangers):
+def test_the_command_line_asks_by_tls_and_says_in_one_line_why_a_handshake_failed(encrypted, trust, strangers):
+    for command, refused in (("info", 3), ("health", 1), ("status", 3)):
+        assert shardcall_command(command, encrypted.address, "--ca-certificate", trust.authority)[0] == 0
+        status, said = shardcall_command(command, encrypted.address)
+        assert status == refused
+        assert "speaks TLS; give its authority: --ca-certificate ca.pem, or --tls\n" in said
     command = [sys.executable, "-m", "shardcall", "health", encrypted.address, "--ca-certificate", strangers.authority]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert re.fullmatch(r"shardcall: the certificate of \S+ is not by the authority given; .*\n", ended.stderr)
-
-
-@pytest.fixture
-def shardcall_command() -> Callable[..., tuple[int, str]]:
-    testing = pytest.importorskip("typer.testing")
-    from shardcall.cli.app import make_app
-
-    def run(*args: str) -> tuple[int, str]:
-        ended = testing.CliRunner().invoke(make_app(), args)
-        return ended.exit_code, ended.output
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -343,10 +290,7 @@ def test_doctor_explains_a_certificate_that_is_refused(days, name, problem, fix,
 
 
 def test_doctor_explains_a_server_without_tls(server, trust):
-    command = ["doctor", server.address, "--ca-certificate", trust.authority, "--json"]
-    ran = subprocess.run(
-        [sys.executable, "-m", "shardcall.cli", *command], capture_output=True, check=False, timeout=60
-    )
-    checks = {check["name"]: check for check in json.loads(ran.stdout)["checks"]}
+    status, said = shardcall_command("doctor", server.address, "--ca-certificate", trust.authority, "--json")
+    checks = {check["name"]: check for check in json.loads(said)["checks"]}
     assert "does not speak TLS" in checks["certificates"]["detail"]
-    assert (checks["server"]["state"], ran.returncode) == ("skipped", 1)
+    assert (checks["server"]["state"], status) == ("skipped", 1)

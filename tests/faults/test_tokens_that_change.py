@@ -43,39 +43,33 @@ def test_a_token_is_added_and_removed_without_a_restart(served):
         for one in (client, unary):
             with pytest.raises(sc.AccessDeniedError, match="was removed"):
                 one.diff([1.0, 4.0])
-    assert is_accepted(server, token_file.read(str(path))[0].token)
+    assert is_accepted(server, served.user_token())
 
 
 def test_a_call_in_progress_is_answered_after_its_token_was_removed(served):
-    server, path = served.server, served.path
-    bob, entries, removed = token_file.Entry.make("bob", ["run"]), token_file.read(str(path)), threading.Event()
-    token_file.replace(str(path), [*entries, bob])
-    wait_for(lambda: is_accepted(server, bob.token))
+    bob, removed = served.add("bob"), threading.Event()
 
     def upload() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
         yield header([4, 100])
         removed.wait(60)
         yield chunk(0, 0, 3200)
 
-    (admin,) = token_file.read(token_file.admin_path(str(path)))
-    with open_channel(server.address, token=bob.token) as channel, sc.connect(server.address, token=admin.token) as one:
+    address = served.server.address
+    (admin,) = token_file.read(token_file.admin_path(str(served.path)))
+    with open_channel(address, token=bob) as channel, sc.connect(address, token=admin.token) as one:
         answers = kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(upload(), timeout=120)
         wait_for(lambda: one.usage().calls == 1)
-        token_file.replace(str(path), entries)
-        wait_for(lambda: not is_accepted(server, bob.token))
+        served.remove("bob")
+        wait_for(lambda: not is_accepted(served.server, bob))
         removed.set()
         assert [message.WhichOneof("message") for message in answers] == ["header", "chunk", "timing"]
 
 
 def test_a_principal_whose_token_is_new_has_its_arrays_still(served):
-    server, path = served.server, served.path
-    old, entries = token_file.Entry.make("bob", ["run", "arrays"]), token_file.read(str(path))
-    token_file.replace(str(path), [*entries, old])
-    wait_for(lambda: is_accepted(server, old.token))
-    new = token_file.Entry.make("bob", ["run", "arrays"])
-    with sc.connect(server.address, token=old.token) as before:
+    server, old = served.server, served.add("bob")
+    with sc.connect(server.address, token=old) as before:
         kept = before.put(np.arange(4.0))
-        token_file.replace(str(path), [*entries, new])
-        wait_for(lambda: is_accepted(server, new.token) and not is_accepted(server, old.token))
-        with sc.connect(server.address, token=new.token) as after:
+        new = served.add("bob")
+        wait_for(lambda: not is_accepted(server, old))
+        with sc.connect(server.address, token=new) as after:
             np.testing.assert_array_equal(after.get(kept.handle), np.arange(4.0))

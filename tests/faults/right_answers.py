@@ -1,4 +1,4 @@
-"""Expected answers to changed requests that were served."""
+"""Right answers to changed requests that were served."""
 
 from __future__ import annotations
 
