@@ -5,30 +5,18 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import INVALID, NOT_FOUND, check, tensor
+from end_to_end.messages import INVALID, NOT_FOUND, check
 from end_to_end.processes import wait_for
-from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, bring, held_segment
+from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, bring
 
 import shardcall as sc
-from shardcall.v1 import array_pb2, segment_service_pb2, segment_service_pb2_grpc
+from shardcall.v1 import segment_service_pb2
 
 X = np.random.default_rng(2).standard_normal(SHAPE)
-
-
-@pytest.fixture
-def segments(channel: grpc.Channel) -> segment_service_pb2_grpc.SegmentServiceStub:
-    return segment_service_pb2_grpc.SegmentServiceStub(channel)
-
-
-@pytest.fixture
-def held(segments) -> Iterator[Held]:
-    with held_segment(segments, 8 * MIB) as segment:
-        yield segment
 
 
 def refused(stub, request, status, reason: str, field: str, says: str) -> None:
@@ -97,13 +85,6 @@ def test_a_ticket_gives_its_segment_once_and_a_wrong_one_nothing(segments):
         assert (data, fds) == (b"", [])
 
 
-def test_a_segment_that_is_not_there_is_not_found(stub, held: Held):
-    guessed = held.segment_id[:-1] + bytes([held.segment_id[-1] ^ 1])
-    refused(stub, held.execute(segment_id=guessed), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "operand 0")
-    refused(stub, held.execute(segment_id=bytes(16)), NOT_FOUND, "SEGMENT_NOT_FOUND", "", "operand 0")
-    refused(stub, held.execute(segment_id=b"short"), INVALID, "MALFORMED_REQUEST", "operand 0", "16 bytes")
-
-
 def test_a_segment_whose_lease_ended_is_not_found(stub, held: Held, client: sc.Client):
     others = client.usage().segments - 1
     held.put(0, X)
@@ -126,16 +107,3 @@ def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):
         stub.Execute(held.execute(0, 4 * MIB, result_bytes=64), timeout=30)
     check(caught.value, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED", "results", "ExecuteStream")
     assert (held.memory[NBYTES:] == 9).all()
-
-
-@pytest.mark.parametrize("name", ["BOOL", "INT4", "UINT4"])
-def test_types_whose_bytes_must_be_checked_are_refused_there(stub, held: Held, name: str):
-    array_type = tensor(*SHAPE, element_type=array_pb2.ElementType.Value(f"ELEMENT_TYPE_{name}"))
-    refused(
-        stub,
-        held.execute(type=array_type),
-        INVALID,
-        "INVALID_OPERAND",
-        "operand 0",
-        f"of type {name.lower()} is in a segment",
-    )

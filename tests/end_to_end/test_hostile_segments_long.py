@@ -1,16 +1,14 @@
-"""The tests of `test_hostile_segments.py` that take long."""
+"""Holes punched while calls run, late tickets, and ranges outside of a segment."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
-import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import INVALID, open_channel
 from end_to_end.processes import wait_for
-from end_to_end.segments_by_hand import MIB, NBYTES, Held, bring, held_segment
+from end_to_end.segments_by_hand import MIB, NBYTES, Held, bring
 from end_to_end.test_hostile_segments import X, refused
 from servers import holds_nothing
 
@@ -18,17 +16,6 @@ import shardcall as sc
 from shardcall.v1 import segment_service_pb2, segment_service_pb2_grpc
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def segments(channel: grpc.Channel) -> segment_service_pb2_grpc.SegmentServiceStub:
-    return segment_service_pb2_grpc.SegmentServiceStub(channel)
-
-
-@pytest.fixture
-def held(segments) -> Iterator[Held]:
-    with held_segment(segments, 8 * MIB) as segment:
-        yield segment
 
 
 def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, held: Held, client: sc.Client):

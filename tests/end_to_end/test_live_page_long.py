@@ -1,4 +1,4 @@
-"""The tests of `test_live_page.py` that take long."""
+"""The live page in a browser, and while the mesh restarts and the server shuts down."""
 
 from __future__ import annotations
 
@@ -19,13 +19,6 @@ import shardcall as sc
 pytestmark = pytest.mark.long
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """A server with the live page."""
-    with page_server(tmp_path_factory.mktemp("page") / "log") as server:
-        yield server
 
 
 def test_equal_errors_without_another_between_them_are_one(pages):
