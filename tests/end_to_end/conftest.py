@@ -21,11 +21,10 @@ from end_to_end.principals import ADMIN, TokenServer
 from end_to_end.processes import left_empty, wait_for
 from end_to_end.raw_stream import Stream, item, opened, prepare
 from end_to_end.scraping import metrics_url
-from end_to_end.segments_by_hand import MIB, Held, held_segment
 from servers import ServerProcess, exclusively, holds_nothing, run_folder, running_server
 
 import shardcall as sc
-from shardcall.v1 import kernel_service_pb2_grpc, segment_service_pb2_grpc
+from shardcall.v1 import kernel_service_pb2_grpc
 from shardcall_core.wire import token_file
 from shardcall_core.wire.token_file import Entry
 
@@ -191,19 +190,6 @@ def hosts(request) -> Iterator[sc.Client]:
     count, devices, agent_options = CLUSTERS[request.param]
     with running_cluster(count, devices, agent_options=agent_options) as cluster, sc.connect(cluster.address) as client:
         yield client
-
-
-@pytest.fixture
-def segments(channel: grpc.Channel) -> segment_service_pb2_grpc.SegmentServiceStub:
-    """The service of shared memory as it is."""
-    return segment_service_pb2_grpc.SegmentServiceStub(channel)
-
-
-@pytest.fixture
-def held(segments) -> Iterator[Held]:
-    """A segment of 8 MiB in the hands of a test."""
-    with held_segment(segments, 8 * MIB) as segment:
-        yield segment
 
 
 @pytest.fixture(scope="module")

@@ -33,12 +33,6 @@ def test_calls_of_a_slot_and_their_answers(stream):
     np.testing.assert_array_equal(stream.result(10), np.diff(X * 2))
 
 
-def test_a_call_keeps_the_slot_as_it_was_before_it(stream):
-    stream.send(prepare(), item(1, X), prepare(of=call("sin")), item(2, X))
-    np.testing.assert_array_equal(stream.result(1), np.diff(X))
-    np.testing.assert_allclose(stream.result(2), np.sin(X))
-
-
 def test_answers_come_as_calls_finish(stream):
     stream.send(prepare(), item(1, X))
     stream.answer(1)
@@ -47,16 +41,6 @@ def test_answers_come_as_calls_finish(stream):
     stream.answer(2)
     stream.answer(3)
     assert stream.order == [1, 3, 2]
-
-
-def test_a_plan_comes_once(stream):
-    stream.send(prepare(), item(1, X))
-    first = stream.answer(1)
-    assert first.plan.kernel == "diff"
-    stream.send(item(2, X))
-    second = stream.answer(2)
-    assert (second.plan_slot, second.HasField("plan")) == (first.plan_slot, False)
-    assert not kernel_service_pb2.ExecuteResponse.FromString(second.response).HasField("plan")
 
 
 WRONG = {
@@ -254,35 +238,6 @@ def test_calls_use_the_results_of_calls_in_the_same_frame(stream, chain, client)
     stream.send(delete(last))
 
 
-def test_a_deletion_affects_the_calls_behind_it_only(stream, chain):
-    first, second = os.urandom(16), os.urandom(16)
-    stream.send(added(1, chain, first), added(2, first, second), delete(first), added(3, first, os.urandom(16)))
-    stream.send(delete(second))
-    stream.response(1)
-    stream.response(2)
-    assert stream.refusal(3).startswith("ARRAY_LOST")
-
-
-def test_the_failure_of_a_call_is_that_of_the_calls_that_need_its_results(stream, chain):
-    stream.send(
-        prepare(2, of=call("add", {"nn": 1}), types=[tensor(4), tensor()], keep_results=True, lease_id=b"l" * 32)
-    )
-    first, second = os.urandom(16), os.urandom(16)
-    stream.send(added(1, chain, first, slot=2), added(2, first, second), added(3, second, os.urandom(16)))
-    assert {stream.refusal(number).partition(":")[0] for number in (1, 2, 3)} == {"UNKNOWN_PARAMETER"}
-
-
-def test_result_handles_are_one_for_every_result_and_used_once(stream, chain):
-    once = os.urandom(16)
-    stream.send(added(1, chain, os.urandom(16), os.urandom(16)), added(2, chain, once), added(3, chain, once))
-    assert "2 result handles came" in stream.refusal(1)
-    stream.response(2)
-    assert stream.refusal(3).startswith("MALFORMED_REQUEST: ")
-    stream.send(added(4, chain, once))
-    assert stream.refusal(4).startswith("MALFORMED_REQUEST: ")
-    stream.send(delete(once))
-
-
 def test_an_operand_of_another_type_than_the_slot_says_is_refused(stream, chain):
     stream.send(prepare(2, of=ADD, types=[tensor(5), tensor()]), item(1, chain, np.float64(1), slot=2))
     assert stream.refusal(1).startswith("INVALID_OPERAND: operand 0 is declared as")
@@ -396,10 +351,3 @@ def test_a_token_without_the_scope_of_arrays_keeps_none_and_its_deletions_are_ig
         np.testing.assert_array_equal(kept, X)
         stream.half_close()
         assert stream.end() is grpc.StatusCode.OK
-
-
-def test_a_token_without_the_scope_of_calls_opens_no_stream(server):
-    with open_channel(server.address, token=token_of("watcher")) as channel:
-        error = Stream(channel).error()
-    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
-    assert details(error)["ErrorInfo"].reason == "SCOPE_MISSING"

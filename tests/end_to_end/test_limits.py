@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from end_to_end.messages import header, open_channel
 from end_to_end.processes import X, is_busy, stopped, wait_for
 
 import shardcall as sc
-from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
-
-LARGE = np.ones((512, 2048))  # 8 MiB; a difference gives as much back
 
 
 def test_a_result_that_stays_may_be_larger_than_what_travels(modest):
@@ -38,25 +33,6 @@ def test_questions_about_the_server_are_answered_while_every_slot_is_taken(modes
             with sc.connect(modest.address) as other:
                 assert [kernel.name for kernel in other.kernels()] == [kernel.name for kernel in client.kernels()]
         call.result(60)
-
-
-def test_a_claim_takes_nothing_of_the_budget_that_others_need(modest):
-    done = threading.Event()
-
-    def claim() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([1 << 20])  # as much as LARGE
-        done.wait(30)
-
-    with open_channel(modest.address) as channel, sc.connect(modest.address, shared_memory=False) as client:
-        wait_for(lambda: not client.usage().bytes_idle)  # a claim may reuse idle memory, which then counts
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        stalled = [stub.ExecuteStream(claim(), timeout=30) for _ in range(3)]
-        real = LARGE[:128]
-        for _ in range(3):
-            np.testing.assert_array_equal(client.diff(real, axis=0).array, np.diff(real, axis=0))
-        for stream in stalled:
-            stream.cancel()
-        done.set()
 
 
 def test_evicted_programs_come_back_under_callers_that_use_them(modest):

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from end_to_end.messages import header, open_channel
 from end_to_end.processes import stopped, wait_for
-from end_to_end.test_limits import LARGE
 
 import shardcall as sc
 from shardcall import P
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 
 pytestmark = pytest.mark.long
+
+LARGE = np.ones((512, 2048))  # 8 MiB; a difference gives as much back
 
 
 def test_calls_beyond_the_memory_budget_are_refused_and_it_comes_back(modest):

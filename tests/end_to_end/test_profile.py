@@ -104,21 +104,6 @@ def test_neither_the_names_of_files_contain_that_of_the_machine_nor_the_files_it
     assert str(tmp_path).encode() not in (profile.path / "mesh.xplane.pb").read_bytes()
 
 
-def test_two_at_once_are_refused_and_the_first_goes_on(recorder, tmp_path):
-    with recorder.profile(tmp_path / "one") as first:
-        with (
-            pytest.raises(
-                sc.InvalidRequestError, match=r"already, by .* for at most .* s more, and only one"
-            ) as refused,
-            recorder.profile(tmp_path / "two"),
-        ):
-            raise AssertionError("it began")
-        recorder.diff(X, axis=0, **ACROSS)
-    assert refused.value.reason == "PROFILE_STATE"
-    assert any("ppermute" in event for event in events(first.path))
-    assert not list((tmp_path / "two").rglob("*"))
-
-
 def test_a_profile_that_is_not_stopped_is_discarded(recorder, profiles, tmp_path):
     profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=0.1), timeout=60)
     wait_for(lambda: left_on_the_server() == [])

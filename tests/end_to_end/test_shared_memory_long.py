@@ -23,19 +23,6 @@ pytestmark = pytest.mark.long
 SEGMENT_BYTES = 32 << 20
 
 
-def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
-    server = server_factory(devices=1, why="it is killed")
-    with sc.connect(server.address) as client:
-        result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
-        assert shared(result)
-        assert shared(empty)
-        server.process.kill()
-        server.process.wait(10)
-        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
-        result[...] = empty[:-1] = 5
-        assert (empty[:-1] == result).all()
-
-
 def test_an_array_of_empty_is_an_operand_without_a_copy(server_factory):
     server = server_factory("--max-segment-bytes", str(SEGMENT_BYTES), devices=1, why="its segments are small")
     with sc.connect(server.address) as client:
