@@ -65,10 +65,12 @@ PROFILES: Mapping[str, Profile] = {
         ),
         devices=2,
     ),
+    "files": Profile(("--array-dir", "{folder}", "--max-file-bytes", str(64 << 20), "--max-files", "6")),
+    "leases": Profile(("--lease-s", "2", "--max-resident-arrays", "40", "--trim-after-s", "0.2")),
 }
 """By name: ``plain``, of which each process has one, for tests that leave the server as it was; ``exclusive`` for files
-whose tests stop its worker or look at all that it holds, and ``limits`` with small limits, each for one file at a time
-(`exclusively`)."""
+whose tests stop its worker or look at all that it holds, ``limits`` with small limits, ``files`` with small limits of
+files, and ``leases`` with short leases and few arrays, each for one file at a time (`exclusively`)."""
 
 
 class SharedProcess:

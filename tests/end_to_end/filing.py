@@ -1,10 +1,10 @@
-"""A server that keeps files of arrays, and what its tests compare."""
+"""Servers that keep files of arrays, and what their tests compare."""
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import signal
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,47 @@ import pytest
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall_core.wire import token_file
 
-LIMITS = ("--max-file-bytes", str(64 << 20), "--max-files", "6")
+_SUFFIXES = {".checkpoint", ".npy"}
+
+
+class Restarting:
+    """Servers one after another that have one folder of arrays.
+
+    Args:
+        folder: the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._stack = ExitStack()
+        self.running: ServerProcess
+        self.client: sc.Client
+
+    def start(self, *flags: str, devices: int = 8) -> sc.Client:
+        self.running = self._stack.enter_context(
+            running_server("--array-dir", str(self.folder), *flags, devices=devices, why="it restarts")
+        )
+        self.client = self._stack.enter_context(sc.connect(self.running.address))
+        return self.client
+
+    def kill(self) -> None:
+        """Ends the server at once, as a failure of its machine would."""
+        self.running.process.send_signal(signal.SIGKILL)
+        self.running.process.wait()
+
+    def end(self) -> None:
+        """Closes the client and has the server drain."""
+        self._stack.close()
+
+    def restart(self, *flags: str, devices: int = 8) -> sc.Client:
+        self.kill()
+        self.end()
+        return self.start(*flags, devices=devices)
+
+    def files(self) -> list[str]:
+        """The files of checkpoints and their arrays."""
+        return sorted(path.name for path in (self.folder / ".checkpoints").iterdir() if path.suffix in _SUFFIXES)
 
 
 @dataclass
@@ -37,24 +75,6 @@ class Filing:
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if not path.is_dir())
 
 
-@contextmanager
-def filing_server(root: Path) -> Iterator[Filing]:
-    """A server with a folder for files."""
-    with (
-        running_server("--array-dir", str(root), *LIMITS, why="its files are limited") as running,
-        sc.connect(running.address) as client,
-    ):
-        yield Filing(running, root / token_file.user_name(), client)
-
-
-@contextmanager
-def without_files(shared: Filing) -> Iterator[Filing]:
-    """The server, without files before and after a test."""
-    shared.folder.mkdir(exist_ok=True)
-    yield shared
-    subprocess.run(["rm", "-rf", shared.folder], check=True)
-
-
 def same(actual: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(actual, expected, strict=True)
 
@@ -63,3 +83,23 @@ def refused(call: Callable[[], object]) -> str:
     with pytest.raises(sc.ShardcallError) as caught:
         call()
     return caught.value.reason
+
+
+def read(path: Path) -> np.ndarray:
+    """Reads a file as NumPy and zarr do."""
+    if path.suffix == ".npy":
+        return np.load(path)
+    return np.asarray(pytest.importorskip("zarr").open_array(path, mode="r")[...])
+
+
+def check_names_refused(filing: Filing, *names: str) -> None:
+    """Checks that no call takes one of the names, and that no file has come to be."""
+    client = filing.client
+    for name in names:
+        for call in (
+            lambda name=name: client.save(client.put(np.ones(3)), name),
+            lambda name=name: client.load(name),
+            lambda name=name: client.remove_file(name),
+        ):
+            assert refused(call) == "INVALID_PARAMETER", name
+    assert filing.files() == []

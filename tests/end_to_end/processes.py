@@ -39,6 +39,19 @@ def stop(pid: int) -> None:
     wait_for(lambda: all(_state(task) == "T" for task in Path(f"/proc/{pid}/task").iterdir()))
 
 
+@contextmanager
+def stopped(server: ServerProcess) -> Iterator[None]:
+    """Stops the workers of a server during the body: nothing that is handed to the mesh is answered."""
+    pids = server.worker_pids()
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
 def _state(task: Path) -> str:
     return (task / "stat").read_text().rpartition(")")[2].split()[0]
 

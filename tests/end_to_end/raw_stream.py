@@ -101,14 +101,19 @@ def prepare(slot: int = 0, of: Any = None, types: Any = TYPES, **fields: Any) ->
     )
 
 
-def item(number: int, *operands: np.ndarray | bytes, slot: int = 0, **fields: Any) -> call_stream_pb2.CallStreamItem:
-    """A call with arrays in the message, or handles of arrays on the mesh."""
-    sources = [
-        call_stream_pb2.StreamedOperand(handle=operand)
-        if isinstance(operand, bytes)
-        else call_stream_pb2.StreamedOperand(inline=operand.tobytes())
-        for operand in operands
-    ]
+def _source(operand: np.ndarray | bytes | None) -> call_stream_pb2.StreamedOperand:
+    if operand is None:
+        return call_stream_pb2.StreamedOperand()
+    if isinstance(operand, bytes):
+        return call_stream_pb2.StreamedOperand(handle=operand)
+    return call_stream_pb2.StreamedOperand(inline=operand.tobytes())
+
+
+def item(
+    number: int, *operands: np.ndarray | bytes | None, slot: int = 0, **fields: Any
+) -> call_stream_pb2.CallStreamItem:
+    """A call with arrays in the message, handles of arrays on the mesh, or operands left out."""
+    sources = [_source(operand) for operand in operands]
     return call_stream_pb2.CallStreamItem(
         call=call_stream_pb2.StreamedCall(number=number, slot=slot, operands=sources, **fields)
     )

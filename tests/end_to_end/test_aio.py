@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import numpy as np
 import pytest
-from end_to_end.processes import wait_for
-from servers import ServerProcess, holds_nothing, running_server
+from end_to_end.processes import stopped, wait_for
+from servers import ServerProcess, holds_nothing
 
 import shardcall as sc
 from shardcall import aio
@@ -30,32 +27,6 @@ def with_client(
             return await use(client)
 
     return asyncio.run(run())
-
-
-@pytest.fixture(scope="module")
-def quiet_server() -> Iterator[ServerProcess]:
-    """A server of this test alone, with short leases."""
-    with running_server("--trim-after-s", "0.2", "--lease-s", "3", why="its leases are short") as running:
-        yield running
-
-
-@pytest.fixture
-def observer(quiet_server: ServerProcess) -> Iterator[sc.Client]:
-    """Looks on; afterwards nothing is left on the server."""
-    with sc.connect(quiet_server.address, shared_memory=False) as client:
-        yield client
-        wait_for(lambda: holds_nothing(client))
-
-
-@contextmanager
-def stopped_worker(server: ServerProcess) -> Iterator[None]:
-    """Nothing that is handed to the mesh is answered in the body."""
-    (worker,) = server.worker_pids()
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(worker, signal.SIGCONT)
 
 
 def test_kernels_give_what_numpy_gives(server: ServerProcess) -> None:
@@ -78,12 +49,6 @@ def test_many_calls_at_once_get_the_right_results(server: ServerProcess) -> None
 
     for row, result in zip(X[:20], with_client(server, use), strict=True):
         np.testing.assert_array_equal(result.array, np.diff(row[:16]))
-
-
-def test_refusals_are_the_errors_of_the_other_client(server: ServerProcess) -> None:
-    with pytest.raises(sc.AxisError) as caught:
-        with_client(server, lambda client: client.diff(X, axis=2))
-    assert (caught.value.axis, caught.value.ndim) == (2, 2)
 
 
 def test_a_client_works_on_after_calls_that_were_cancelled(server: ServerProcess) -> None:
@@ -121,10 +86,10 @@ def test_arrays_that_stay_are_put_worked_on_and_fetched(server: ServerProcess, s
 
 @TRANSPORTS
 def test_a_put_cancelled_in_flight_leaves_no_array(
-    quiet_server: ServerProcess, observer: sc.Client, shared_memory: bool
+    leasing_server: ServerProcess, observer: sc.Client, shared_memory: bool
 ) -> None:
     async def use(client: aio.AsyncClient) -> None:
-        with stopped_worker(quiet_server):
+        with stopped(leasing_server):
             task = asyncio.create_task(client.put(X))
             await asyncio.to_thread(wait_for, lambda: observer.usage().leases == 1)  # it has come to the server
             task.cancel()
@@ -134,13 +99,13 @@ def test_a_put_cancelled_in_flight_leaves_no_array(
         assert await client.list() == []
         np.testing.assert_array_equal(await (await client.put(X)).get(), X)
 
-    with_client(quiet_server, use, shared_memory=shared_memory)
+    with_client(leasing_server, use, shared_memory=shared_memory)
 
 
-def test_closing_ends_puts_in_flight(quiet_server: ServerProcess, observer: sc.Client) -> None:
+def test_closing_ends_puts_in_flight(leasing_server: ServerProcess, observer: sc.Client) -> None:
     async def use() -> None:
-        async with aio.connect(quiet_server.address) as client:
-            with stopped_worker(quiet_server):
+        async with aio.connect(leasing_server.address) as client:
+            with stopped(leasing_server):
                 task = asyncio.create_task(client.put(X))
                 await asyncio.to_thread(wait_for, lambda: observer.usage().leases == 1)
                 await client.close()
@@ -148,3 +113,67 @@ def test_closing_ends_puts_in_flight(quiet_server: ServerProcess, observer: sc.C
                     await task
 
     asyncio.run(use())
+
+
+@TRANSPORTS
+def test_many_puts_at_once_create_different_arrays(
+    leasing_server: ServerProcess, observer: sc.Client, shared_memory: bool
+) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        arrays = await asyncio.gather(*(client.put(X + i) for i in range(20)))
+        assert len(await client.list()) == observer.usage().arrays == 20
+        for i, back in enumerate(await asyncio.gather(*(array.get() for array in arrays))):
+            np.testing.assert_array_equal(back, X + i)
+
+    with_client(leasing_server, use, shared_memory=shared_memory)
+
+
+@TRANSPORTS
+def test_puts_cancelled_at_any_moment_leave_nothing_behind_their_client(
+    leasing_server: ServerProcess, observer: sc.Client, shared_memory: bool
+) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        for _ in range(5):
+            tasks = [asyncio.create_task(client.put(X)) for _ in range(8)]
+            done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in pending:
+                task.cancel()
+            ends = await asyncio.gather(*pending, return_exceptions=True)
+            assert all(isinstance(end, asyncio.CancelledError) for end in ends), ends
+            assert all(isinstance(task.result(), aio.AsyncRemoteArray) for task in done)
+
+    with_client(leasing_server, use, shared_memory=shared_memory)
+
+
+def test_functions_are_traced_and_awaited(server: ServerProcess) -> None:
+    async def use(client: aio.AsyncClient) -> None:
+        @client.jit(static="power")
+        def powers(state, power):
+            return {"u": state["u"] ** power, "n": state["n"] + 1}
+
+        @client.jit
+        def summed(u):
+            once = powers({"u": u, "n": 0}, 2)  # a part of this program, and not awaited
+            return client.xp.fori_loop(0, 2000, lambda i, s: s + 1, once["u"].sum())
+
+        u = await client.put(np.arange(8.0), mesh={"x": 4})
+        result = await powers({"u": u, "n": 0}, 3)
+        assert isinstance(result["u"], aio.AsyncRemoteArray)
+        assert np.array_equal(await result["u"].get(), np.arange(8.0) ** 3)
+        assert float(await (await summed(u)).get()) == 140 + 2000
+        assert len(await summed.plan(u)) == 2
+        assert len(summed._wrapped._programs) == 1  # not traced again, though it refers to the client
+        doubled = client.jit(lambda v: v * 2)
+        assert np.array_equal(await (await doubled.repeat(u, times=5)).get(), np.arange(8.0) * 32)
+        loss = client.jit(lambda w: (w * w).sum())
+        value, gradient = await client.value_and_grad(loss)(u)
+        assert float(await value.get()) == 140
+        gradients = await client.vmap(client.grad(loss))(np.ones((3, 2)))
+        assert np.array_equal(await gradients.get(), np.full((3, 2), 2.0))
+        assert np.array_equal(await gradient.get(), np.arange(8.0) * 2)
+        with pytest.raises(sc.InvalidOperandError, match="y has shape"):
+            await client.jit(lambda v: v + np.ones(3))(u)
+        with pytest.raises(RuntimeError, match="xp of an asynchronous client"):
+            _ = client.xp
+
+    with_client(server, use)

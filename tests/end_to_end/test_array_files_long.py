@@ -1,21 +1,20 @@
-"""The tests of `test_array_files.py` that take long."""
+"""Files of arrays of every sharding and type, damaged ones, and saves that are cut off."""
 
 from __future__ import annotations
 
 import os
 import signal
 import stat
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import ml_dtypes
 import numpy as np
 import pytest
-from end_to_end.filing import Filing, filing_server, refused, same, without_files
+from end_to_end.filing import read, refused, same
 from end_to_end.messages import token_of
-from end_to_end.processes import wait_for
-from end_to_end.test_array_files import GRID, LINE, X
+from end_to_end.processes import stopped, wait_for
+from end_to_end.test_array_files import GRID, LINE, X, either
 from rows import rows
 from servers import alive
 
@@ -26,18 +25,6 @@ from shardcall_core.wire import token_file
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory) -> Iterator[Filing]:
-    with filing_server(tmp_path_factory.mktemp("arrays")) as served:
-        yield served
-
-
-@pytest.fixture
-def filing(shared) -> Iterator[Filing]:
-    with without_files(shared) as emptied:
-        yield emptied
 
 
 @rows(
@@ -70,8 +57,8 @@ def test_every_element_type_is_loaded_as_it_was_saved(filing):
         x = np.arange(12).astype(np.int8).astype(dtype).reshape(3, 4)
         filing.client.save(filing.client.put(x), "a.npy")
         same(filing.client.load("a.npy").get(), x)
-        read = np.load(filing.folder / "a.npy")
-        same(read if dtype.isbuiltin == 1 else read[dtype.name].view(dtype), x)
+        stored = np.load(filing.folder / "a.npy")
+        same(stored if dtype.isbuiltin == 1 else stored[dtype.name].view(dtype), x)
         assert filing.client.files()[0].type == sc.Array((3, 4), dtype.name)
 
 
@@ -161,26 +148,26 @@ def test_damaged_files_and_objects_are_refused(content, reason, filing):
     assert filing.running.worker_pids() == pids
 
 
-def test_a_server_killed_during_a_save_leaves_the_file_before(tmp_path, server_factory):
-    folder = tmp_path / token_file.user_name()
+@either
+def test_a_server_killed_during_a_save_leaves_the_file_before(name, tmp_path, server_factory):
+    runs = tmp_path / token_file.user_name() / "runs"
     running = server_factory("--array-dir", str(tmp_path), why="it is killed")
     (worker,) = running.worker_pids()
     with sc.connect(running.address) as client, ThreadPoolExecutor(1) as thread:
-        client.save(client.put(X), "runs/a.npy")
+        client.save(client.put(X), f"runs/{name}")
         h = client.put(X * 2)
-        os.kill(worker, signal.SIGSTOP)
-        saving = thread.submit(client.save, h, "runs/a.npy", timeout=60)
-        wait_for(lambda: len(os.listdir(folder / "runs")) == 2)
-        running.process.kill()
-        with pytest.raises(sc.ShardcallError):
-            saving.result(120)
-    with suppress(ProcessLookupError):
-        os.kill(worker, signal.SIGKILL)
+        with suppress(ProcessLookupError), stopped(running):
+            saving = thread.submit(client.save, h, f"runs/{name}", timeout=60)
+            wait_for(lambda: len(os.listdir(runs)) == 2)
+            running.process.kill()
+            with pytest.raises(sc.ShardcallError):
+                saving.result(120)
+            os.kill(worker, signal.SIGKILL)
     wait_for(lambda: not alive(worker))
-    assert len(os.listdir(folder / "runs")) == 2
+    assert len(os.listdir(runs)) == 2
     ArrayFolder(str(tmp_path), 1 << 20, 10).close()  # as the next server does
-    assert os.listdir(folder / "runs") == ["a.npy"]
-    same(np.load(folder / "runs/a.npy"), X)
+    assert os.listdir(runs) == [name]
+    same(read(runs / name), X)
 
 
 @rows("shape", [(2, 2_200_001), (2_200_001, 2), (2, 2, 1_100_001)])
@@ -197,6 +184,6 @@ def test_arrays_of_many_pieces_are_saved_and_loaded(shape, filing):
 def test_bits_of_types_that_numpy_lacks_have_the_name_of_the_type(filing):
     x = np.arange(4).astype(ml_dtypes.bfloat16)
     filing.client.save(filing.client.put(x), "a.npy")
-    read = np.load(filing.folder / "a.npy")
-    assert read.dtype == np.dtype([("bfloat16", "<u2")])
-    same(read["bfloat16"].view(ml_dtypes.bfloat16), x)
+    stored = np.load(filing.folder / "a.npy")
+    assert stored.dtype == np.dtype([("bfloat16", "<u2")])
+    same(stored["bfloat16"].view(ml_dtypes.bfloat16), x)

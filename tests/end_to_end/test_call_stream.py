@@ -2,74 +2,27 @@
 
 from __future__ import annotations
 
+import math
 import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import call, details, open_channel, tensor, token_of
-from end_to_end.processes import wait_for
-from end_to_end.raw_stream import Stream, cancel, delete, item, opened, prepare
-from servers import ServerProcess, running_server
+from end_to_end.messages import call, details, mesh, open_channel, spec, tensor, token_of
+from end_to_end.processes import stopped, wait_for
+from end_to_end.raw_stream import Stream, cancel, delete, item, prepare
 
 import shardcall as sc
-from shardcall.v1 import call_stream_pb2, kernel_service_pb2
+from shardcall.v1 import array_pb2, call_stream_pb2, kernel_service_pb2
 from shardcall_core.types import arrays
 
 INVALID, EXHAUSTED = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED
 X = np.arange(8.0) ** 2
-
-
-@contextmanager
-def stopped(server: ServerProcess) -> Iterator[None]:
-    """Stops the workers during the body: calls are neither run nor refused by them."""
-    pids = server.worker_pids()
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-
-
-@pytest.fixture
-def stream(server) -> Iterator[Stream]:
-    with opened(server) as stream:
-        yield stream
-
-
-@pytest.fixture(scope="module")
-def narrow_server() -> Iterator[ServerProcess]:
-    flags = ("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), "--max-call-streams", "4")
-    with running_server(*flags, devices=1, log=Path(os.devnull), why="its calls are few") as running:
-        yield running
-
-
-@pytest.fixture
-def narrow(narrow_server) -> Iterator[Stream]:
-    """A stream of 4 calls and 1 MiB, which has run one call."""
-
-    def is_free() -> bool:  # of calls that the test before has left
-        with opened(narrow_server) as other:
-            other.send(prepare(), item(1000, X))
-            try:
-                other.answer(1000)
-            except grpc.RpcError:
-                return False
-            return True
-
-    wait_for(is_free)
-    with opened(narrow_server) as stream:
-        stream.send(prepare(), item(1000, X))
-        stream.answer(1000)
-        yield stream
+OMITTED = array_pb2.ArrayType()
 
 
 def test_calls_of_a_slot_and_their_answers(stream):
@@ -80,12 +33,6 @@ def test_calls_of_a_slot_and_their_answers(stream):
     np.testing.assert_array_equal(stream.result(10), np.diff(X * 2))
 
 
-def test_a_call_keeps_the_slot_as_it_was_before_it(stream):
-    stream.send(prepare(), item(1, X), prepare(of=call("sin")), item(2, X))
-    np.testing.assert_array_equal(stream.result(1), np.diff(X))
-    np.testing.assert_allclose(stream.result(2), np.sin(X))
-
-
 def test_answers_come_as_calls_finish(stream):
     stream.send(prepare(), item(1, X))
     stream.answer(1)
@@ -94,16 +41,6 @@ def test_answers_come_as_calls_finish(stream):
     stream.answer(2)
     stream.answer(3)
     assert stream.order == [1, 3, 2]
-
-
-def test_a_plan_comes_once(stream):
-    stream.send(prepare(), item(1, X))
-    first = stream.answer(1)
-    assert first.plan.kernel == "diff"
-    stream.send(item(2, X))
-    second = stream.answer(2)
-    assert (second.plan_slot, second.HasField("plan")) == (first.plan_slot, False)
-    assert not kernel_service_pb2.ExecuteResponse.FromString(second.response).HasField("plan")
 
 
 WRONG = {
@@ -170,29 +107,26 @@ def test_refused_calls_can_be_cancelled(stream):
     np.testing.assert_array_equal(stream.result(2), np.diff(X))
 
 
-@pytest.mark.parametrize(
-    ("frame", "field", "says"),
-    [
-        ([prepare(256)], "slot", "slot 256 is not below 256"),
-        ([prepare(), item(1, X), item(1, X)], "number", "number 1 is that of a call that is not answered"),
-        ([delete(b"short")], "handles", "handle"),
-        ([cancel()] * 4097, "", "4097 items; send at most 4096"),
-    ],
-    ids=["slot", "number", "handle", "items"],
-)
-def test_a_frame_that_breaks_the_contract_ends_the_stream(stream, frame, field, says):
-    stream.send(*frame)
+FRAMES = {
+    "slot 256 is not below 256": [prepare(256)],
+    "number 1 is that of a call that is not answered": [prepare(), item(1, X), item(1, X)],
+    "handle": [delete(b"short")],
+    "4097 items; send at most 4096": [cancel()] * 4097,
+    "a frame is no message of this method": b"\xff\xff\xff",
+}
+
+
+@pytest.mark.parametrize("says", FRAMES)
+def test_a_frame_that_breaks_the_contract_ends_the_stream(stream, says):
+    frame = FRAMES[says]
+    if isinstance(frame, bytes):
+        stream.send_bytes(frame)
+    else:
+        stream.send(*frame)
     error = stream.error()
     assert error.code() is INVALID
     assert details(error)["ErrorInfo"].reason == "MALFORMED_REQUEST"
     assert says in error.details()
-
-
-def test_bytes_that_are_no_frame_end_the_stream(stream):
-    stream.send_bytes(b"\xff\xff\xff")
-    error = stream.error()
-    assert details(error)["ErrorInfo"].reason == "MALFORMED_REQUEST"
-    assert "a frame is no message of this method" in error.details()
 
 
 def test_a_half_closed_stream_ends_after_its_answers(stream):
@@ -210,17 +144,6 @@ def test_calls_beyond_the_window_are_refused(narrow, narrow_server):
         np.testing.assert_array_equal(narrow.result(number), np.diff(X))
     narrow.send(item(5, X))
     narrow.result(5)
-
-
-def test_bytes_beyond_the_window_are_refused(narrow, narrow_server):
-    large = np.zeros(100_000)
-    narrow.send(prepare(1, types=[tensor(100_000)]))
-    with stopped(narrow_server):
-        narrow.send(item(1, large, slot=1), item(2, large, slot=1))
-        says = narrow.refusal(2)
-        assert says.startswith("QUOTA_EXCEEDED: 1600000 bytes of operands of this stream would be unanswered")
-        assert "max_streamed_bytes" in says
-    assert narrow.result(1).shape == (99_999,)
 
 
 def test_too_many_refused_calls_end_the_stream(narrow, narrow_server):
@@ -315,35 +238,6 @@ def test_calls_use_the_results_of_calls_in_the_same_frame(stream, chain, client)
     stream.send(delete(last))
 
 
-def test_a_deletion_affects_the_calls_behind_it_only(stream, chain):
-    first, second = os.urandom(16), os.urandom(16)
-    stream.send(added(1, chain, first), added(2, first, second), delete(first), added(3, first, os.urandom(16)))
-    stream.send(delete(second))
-    stream.response(1)
-    stream.response(2)
-    assert stream.refusal(3).startswith("ARRAY_LOST")
-
-
-def test_the_failure_of_a_call_is_that_of_the_calls_that_need_its_results(stream, chain):
-    stream.send(
-        prepare(2, of=call("add", {"nn": 1}), types=[tensor(4), tensor()], keep_results=True, lease_id=b"l" * 32)
-    )
-    first, second = os.urandom(16), os.urandom(16)
-    stream.send(added(1, chain, first, slot=2), added(2, first, second), added(3, second, os.urandom(16)))
-    assert {stream.refusal(number).partition(":")[0] for number in (1, 2, 3)} == {"UNKNOWN_PARAMETER"}
-
-
-def test_result_handles_are_one_for_every_result_and_used_once(stream, chain):
-    once = os.urandom(16)
-    stream.send(added(1, chain, os.urandom(16), os.urandom(16)), added(2, chain, once), added(3, chain, once))
-    assert "2 result handles came" in stream.refusal(1)
-    stream.response(2)
-    assert stream.refusal(3).startswith("MALFORMED_REQUEST: ")
-    stream.send(added(4, chain, once))
-    assert stream.refusal(4).startswith("MALFORMED_REQUEST: ")
-    stream.send(delete(once))
-
-
 def test_an_operand_of_another_type_than_the_slot_says_is_refused(stream, chain):
     stream.send(prepare(2, of=ADD, types=[tensor(5), tensor()]), item(1, chain, np.float64(1), slot=2))
     assert stream.refusal(1).startswith("INVALID_OPERAND: operand 0 is declared as")
@@ -378,3 +272,82 @@ def test_what_depends_on_values_that_were_refused_fails_too_and_leaves_nothing(c
         reasons = [stream.refusal(first + i).partition(":")[0] for i in range(3)]
         assert reasons == ["INVALID_VALUE"] * 3
     assert client.usage().arrays == before
+
+
+def test_the_first_frame_is_empty_and_comes_before_any_call(stream):
+    assert call_stream_pb2.CallStreamResponse.FromString(next(stream.rpc)) == call_stream_pb2.CallStreamResponse()
+
+
+def test_omitted_operands_have_neither_type_nor_source(stream):
+    zero = np.float64(0)
+    stream.send(prepare(types=[tensor(8), OMITTED, tensor()]), item(1, X, None, zero))
+    np.testing.assert_array_equal(stream.result(1), np.diff(X, append=0.0))
+    stream.send(item(2, X, zero, zero), item(3, X, None, None), item(4, X, b"", zero))
+    assert "operand 1 has bytes and no type" in stream.refusal(2)
+    assert "operand 2 has a type and no bytes" in stream.refusal(3)
+    assert "operand 1 has an empty handle" in stream.refusal(4)
+
+
+@pytest.mark.parametrize("timeout", [-1.0, -math.inf, math.nan])
+def test_what_is_no_timeout_is_refused(stream, timeout):
+    stream.send(prepare(), item(1, X, timeout_seconds=timeout), item(2, X, timeout_seconds=math.inf), item(3, X))
+    assert stream.refusal(1).startswith("MALFORMED_REQUEST: timeout_seconds is")
+    for number in (2, 3):
+        np.testing.assert_array_equal(stream.result(number), np.diff(X))
+
+
+def test_arrays_larger_than_a_message_may_hold_are_refused_and_calls_behind_them_run(stream, client):
+    """A sum of a column and a row of 64 KiB each."""
+    max_bytes = client.server_info().limits.max_inline_bytes
+    count = 2 * math.isqrt(max_bytes // 8)
+    side = np.zeros(count)
+    stream.send(
+        prepare(of=call("add"), types=[tensor(count, 1), tensor(1, count)]),
+        prepare(1),
+        item(1, side, side),
+        item(2, X, slot=1),
+    )
+    assert stream.refusal(1).startswith("STREAM_REQUIRED: the results have")
+    np.testing.assert_array_equal(stream.result(2), np.diff(X))
+
+
+def test_a_call_may_refuse_transfers(stream, client):
+    with client.put(np.arange(16.0), mesh=sc.Mesh(x=4), spec=sc.P("x")) as kept:
+        moved = call(mesh=mesh(x=2), in_specs=[spec("x")])
+        handle = bytes.fromhex(kept.handle)
+        stream.send(
+            prepare(0, moved, [OMITTED], refuse_transfers=True),
+            prepare(1, moved, [OMITTED]),
+            item(1, handle),
+            item(2, handle, slot=1),
+        )
+        assert stream.refusal(1).startswith("TRANSFER_REQUIRED")
+        answer = stream.answer(2)
+        assert [transfer.operand for transfer in answer.transfers] == [0]
+        assert not answer.plan.transfers
+
+
+def test_more_handles_than_one_deletion_may_have_end_the_stream(stream):
+    stream.send(delete(*(os.urandom(16) for _ in range(1024))), prepare(), item(1, X))
+    stream.answer(1)
+    stream.send(delete(*(os.urandom(16) for _ in range(1025))))
+    error = stream.error()
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert details(error)["ErrorInfo"].metadata["allowed"] == "1024"
+
+
+def test_a_token_without_the_scope_of_arrays_keeps_none_and_its_deletions_are_ignored(server, client):
+    with open_channel(server.address, token=token_of("runner")) as channel, client.put(X) as kept:
+        stream = Stream(channel)
+        stream.send(
+            prepare(0, call("negative"), keep_results=True, lease_id=os.urandom(32)),
+            prepare(1),
+            item(1, X, result_handles=[os.urandom(16)]),
+            delete(bytes.fromhex(kept.handle)),
+            item(2, X, slot=1),
+        )
+        assert stream.refusal(1).startswith("SCOPE_MISSING")
+        np.testing.assert_array_equal(stream.result(2), np.diff(X))
+        np.testing.assert_array_equal(kept, X)
+        stream.half_close()
+        assert stream.end() is grpc.StatusCode.OK

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.messages import SMALL_WINDOW, call, execute, open_channel, operand, token_of
+from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
 from end_to_end.processes import left_empty, wait_for
 from faults import slow_kernel
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import kernel_service_pb2_grpc
 from shardcall_core.wire.token_file import user_name
 
 pytestmark = pytest.mark.long
@@ -139,26 +138,6 @@ def test_streams_share_the_slots_of_their_client_and_leave_those_of_others(narro
             assert result(busy.answer(number)).tolist() == X.tolist()
         for stream, number in ((of_same_connection, 0), (of_same_client, 2)):
             assert result(stream.answer(number)).tolist() == np.diff(X).tolist()
-
-
-def test_a_call_waits_for_the_slots_of_the_call_stream_of_its_connection(narrow, compile_now):
-    x = np.arange(16.0)  # of which no other test has compiled the program
-    with (
-        sc.connect(narrow.address) as client,
-        open_channel(narrow.address, SEPARATE_CONNECTION, token=token_of("guest")) as channel,
-        RawCallStream(channel) as busy,
-    ):
-        busy.send(prepare(1, call("slow_to_compile"), x.shape))
-        busy.send(*(run(number, x, slot=1) for number in range(20)))
-        wait_for(lambda: client.usage().calls == CONNECTION)
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        single = stub.Execute.future(execute(operand(X)), timeout=300)
-        wait_for(lambda: single.done() or client.usage().calls == CONNECTION + 1)
-        assert not single.done()
-        compile_now.touch()
-        assert len(single.result().results) == 1
-        for number in range(20):
-            assert result(busy.answer(number)).tolist() == x.tolist()
 
 
 def test_a_call_short_of_memory_waits_for_the_deletions_ahead_of_it(narrow, compile_now):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, is_busy, wait_for
+from end_to_end.processes import X, is_busy, stopped, wait_for
 from servers import ServerProcess, holds_nothing, running_server
 
 import shardcall as sc
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 AT_ONCE = 20
 _VICTIMS = Path(__file__).parent / "victims.py"
 
-ROUNDS = pytest.mark.parametrize("rounds", [1, 5])
+ROUNDS = 5
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +65,6 @@ def victims(server: ServerProcess, deed: str, count: int = AT_ONCE) -> Iterator[
             process.stdin.close()
 
 
-@contextmanager
-def stopped_worker(server: ServerProcess) -> Iterator[None]:
-    """Nothing that is handed to the mesh is answered in the body."""
-    (worker,) = server.worker_pids()
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(worker, signal.SIGCONT)
-
-
 def kill_all(pids: list[int]) -> None:
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -94,32 +83,29 @@ def settled(client: sc.Client) -> Usage:
     return client.usage()
 
 
-@ROUNDS
-@pytest.mark.parametrize("deed", ["upload", "download", "put"])
-def test_in_the_middle_of_a_stream(shared_server: ServerProcess, observer: sc.Client, deed: str, rounds: int):
+@pytest.mark.parametrize(
+    ("deed", "gauge"),
+    [
+        ("upload", "regions"),
+        ("download", "regions"),
+        ("put", "regions"),
+        ("hold_segment", "segments"),
+        ("keep_arrays", "arrays"),
+    ],
+)
+def test_in_the_middle_of_a_stream_or_with_what_they_hold(shared_server, observer: sc.Client, deed: str, gauge: str):
     before = settled(observer)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         with victims(shared_server, deed) as pids:
-            wait_for(lambda: observer.usage().regions == AT_ONCE)
+            wait_for(lambda: getattr(observer.usage(), gauge) == AT_ONCE)
             kill_all(pids)
             wait_for(lambda: is_as_before(observer, before))
 
 
-@ROUNDS
-def test_while_they_hold_shared_memory(shared_server: ServerProcess, observer: sc.Client, rounds: int):
+def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, observer: sc.Client):
     before = settled(observer)
-    for _ in range(rounds):
-        with victims(shared_server, "hold_segment") as pids:
-            assert observer.usage().segments >= AT_ONCE
-            kill_all(pids)
-            wait_for(lambda: is_as_before(observer, before))
-
-
-@ROUNDS
-def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, observer: sc.Client, rounds: int):
-    before = settled(observer)
-    for _ in range(rounds):
-        with victims(shared_server, "call_by_segment") as pids, stopped_worker(shared_server):
+    for _ in range(ROUNDS):
+        with victims(shared_server, "call_by_segment") as pids, stopped(shared_server):
             wait_for(lambda: is_busy(observer, AT_ONCE))
             kill_all(pids)
             # The worker may still write there, so none of it may go yet. Some calls may have been answered before the
@@ -129,21 +115,12 @@ def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, o
         wait_for(lambda: is_as_before(observer, before))
 
 
-@ROUNDS
 @pytest.mark.parametrize("deed", ["call_by_stream", "call_by_segment"])
-def test_at_any_moment(shared_server: ServerProcess, observer: sc.Client, deed: str, rounds: int):
+def test_at_any_moment(shared_server: ServerProcess, observer: sc.Client, deed: str):
     before = settled(observer)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         with victims(shared_server, deed) as pids:
             for pid in pids:
                 wait_for(lambda: not holds_nothing(observer))  # all that are left are calling
                 os.kill(pid, signal.SIGKILL)
             wait_for(lambda: is_as_before(observer, before))
-
-
-def test_arrays_that_they_left_on_the_mesh_go_with_their_leases(shared_server: ServerProcess, observer: sc.Client):
-    before = settled(observer)
-    with victims(shared_server, "keep_arrays") as pids:
-        assert observer.usage().arrays == observer.usage().leases == AT_ONCE
-        kill_all(pids)
-        wait_for(lambda: is_as_before(observer, before))

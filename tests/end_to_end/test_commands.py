@@ -173,7 +173,8 @@ def test_commands_take_the_names_of_arrays(shardcall, answer, x_file):
         assert (status, "no array has the name 'u'" in err) == (FAILED, True)
 
 
-def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(shardcall, answer, x_file, tmp_path):
+def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(shardcall, answer, x_file, tmp_path, monkeypatch):
+    monkeypatch.setenv("SHARDCALL_TOKEN", token_of("owner"))  # whose arrays are all removed
     put = answer("put", x_file)
     digits, handle = put["handle"][:8], put["handle"]
     ones = tmp_path / "ones.npy"
@@ -185,7 +186,8 @@ def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(shardcall, a
     with pytest.raises(AssertionError):
         answer("get", digits[:3] + "!")
     answer("rm", digits, handle)
-    answer("rm", "--all")
+    assert answer("rm", "--all")["removed"] >= 1
+    assert answer("ls") == []
 
 
 def test_principals_share_names_by_commands(shardcall, answer, x_file, tmp_path, monkeypatch):

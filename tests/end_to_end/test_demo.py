@@ -60,3 +60,10 @@ def test_without_the_server_the_demo_says_how_to_install_it(ask, monkeypatch):
     status, said = ask()
     assert status == 3
     assert "jax is missing; pip install 'shardcall[server]'" in said
+
+
+def test_a_result_that_differs_ends_the_demo_with_status_1(server, ask, monkeypatch):
+    monkeypatch.setattr(demo.np, "array_equal", lambda *_: False)
+    status, said = ask(server.address)
+    assert status == 1
+    assert "RESULT DIFFERS FROM np.diff" in said

@@ -5,68 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 import pytest
+from end_to_end.filing import same
 from end_to_end.processes import wait_for
-from servers import ServerProcess, running_server
+from servers import ServerProcess
 
 import shardcall as sc
 from shardcall import P
 
 LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
 X = np.arange(35.0).reshape(7, 5)
-FILES = {".checkpoint", ".npy"}
-
-
-class Restarting:
-    """Servers one after another that have one folder of arrays.
-
-    Args:
-        folder: the folder.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._stack = ExitStack()
-        self.running: ServerProcess
-        self.client: sc.Client
-
-    def start(self, *flags: str, devices: int = 8) -> sc.Client:
-        self.running = self._stack.enter_context(
-            running_server("--array-dir", str(self.folder), *flags, devices=devices, why="it restarts")
-        )
-        self.client = self._stack.enter_context(sc.connect(self.running.address))
-        return self.client
-
-    def kill(self) -> None:
-        """Ends the server at once, as a failure of its machine would."""
-        self.running.process.send_signal(signal.SIGKILL)
-        self.running.process.wait()
-
-    def end(self) -> None:
-        """Closes the client and has the server drain."""
-        self._stack.close()
-
-    def restart(self, *flags: str, devices: int = 8) -> sc.Client:
-        self.kill()
-        self.end()
-        return self.start(*flags, devices=devices)
-
-    def files(self) -> list[str]:
-        """The files of checkpoints and their arrays."""
-        return sorted(path.name for path in (self.folder / ".checkpoints").iterdir() if path.suffix in FILES)
-
-
-@pytest.fixture
-def servers(tmp_path) -> Iterator[Restarting]:
-    restarting = Restarting(tmp_path / "arrays")
-    yield restarting
-    restarting.end()
 
 
 def kill_worker(running: ServerProcess, client: sc.Client) -> None:
@@ -87,10 +39,6 @@ def check_ages(client: sc.Client, put_at: float) -> None:
     """Checks that the arrays are as old as what was put before a moment, by a clock that may be set a little."""
     age_s = time.time() - put_at
     assert all(entry.age_s > 0.9 * age_s for entry in client.list().entries)
-
-
-def same(actual: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(actual, expected, strict=True)
 
 
 def test_a_checkpoint_outlives_the_worker_and_the_server(servers):

@@ -1,4 +1,4 @@
-"""The tests of `test_durable_arrays.py` that take long."""
+"""Checkpoints that are written, damaged and restored under every circumstance."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
 import pytest
 from client_parts import remote_arrays_of
+from end_to_end.filing import same
 from end_to_end.processes import wait_for
-from end_to_end.test_durable_arrays import LINE, Restarting, X, kill_worker, refused, same
+from end_to_end.test_durable_arrays import LINE, X, kill_worker, refused
 from servers import running_server
 
 import shardcall as sc
@@ -21,13 +21,6 @@ from shardcall import P
 from shardcall._src.rpc.deadline import Deadline
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture
-def servers(tmp_path) -> Iterator[Restarting]:
-    restarting = Restarting(tmp_path / "arrays")
-    yield restarting
-    restarting.end()
 
 
 def saved_or_refused(client: sc.Client, saved: list) -> bool:
@@ -184,19 +177,6 @@ def test_a_checkpoint_has_limits_and_a_failed_one_leaves_the_last(servers):
             assert refused(lambda: client.put(X, name="v", durable=True)).reason == "FILES_UNAVAILABLE"
     finally:
         (servers.folder / ".checkpoints").chmod(0o700)
-    client = servers.restart()
-    same(client.open("u").get(), X)
-
-
-def test_a_damaged_file_leaves_the_checkpoint_before(servers):
-    client = servers.start()
-    u = client.put(X, name="u", durable=True)
-    u[0] = 7.0
-    after = u.get()
-    client.save_checkpoint()
-    new = max((servers.folder / ".checkpoints").glob("*.npy"), key=lambda path: path.stat().st_mtime_ns)
-    same(np.load(new), after)
-    os.truncate(new, 200)
     client = servers.restart()
     same(client.open("u").get(), X)
 

@@ -1,13 +1,13 @@
-"""Processes that end while they use a client, and those that can start no thread: none hangs."""
+"""Processes that end while they use a client: none hangs, and a forked one ends nothing of its parent."""
 
 import subprocess
 import sys
 
 
-def run(source: str, address: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program with the address of a server as its argument; returns what it printed."""
+def run(source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program with arguments; returns what it printed."""
     return subprocess.run(
-        [sys.executable, "-c", source, address], check=False, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", source, *arguments], check=False, capture_output=True, text=True, timeout=300
     )
 
 
@@ -52,3 +52,25 @@ def test_calls_of_finalizers_at_exit_raise_and_closing_returns(server):
     assert (ended.returncode, ended.stderr) == (0, "")
     refused = ("get", "recorded", "submitted", "put", "call", "record", "server_info", "local")
     assert ended.stdout.splitlines() == [*(f"{name} raised" for name in refused), "close returned"]
+
+
+_BLOCK = """
+import os
+import sys
+import numpy as np
+import shardcall as sc
+
+with sc.connect(sys.argv[1]) as client, client.put(np.ones(8)) as kept:
+    child = os.fork()
+    if not child:
+        with client.put(np.ones(8)) as own:
+            pass
+        sys.exit(0 if own.lost else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert kept.get().shape == (8,)
+"""
+
+
+def test_a_child_that_leaves_its_parents_block_deletes_nothing_of_it(server):
+    ended = run(_BLOCK, server.address)
+    assert ended.returncode == 0, ended.stderr

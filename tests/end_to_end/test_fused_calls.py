@@ -170,17 +170,25 @@ def test_a_program_that_failed_runs_again_later(server, client):
     assert ran(client) == [("program", 2, 1)] * 4
 
 
-def test_a_call_whose_sending_was_interrupted_fails(client, monkeypatch):
+@pytest.mark.parametrize("interrupted", ["prepare", "RecordedBatch"])
+def test_calls_whose_sending_was_interrupted_fail_and_leave_nothing(client, monkeypatch, interrupted):
     h = client.put(U)
     result = (h + 1) * 2
     with monkeypatch.context() as patched:
-        patched.setattr("shardcall._src.programs.sending.prepare", _interrupt)
+
+        def interrupt(*_, **__):
+            patched.undo()
+            raise KeyboardInterrupt
+
+        patched.setattr(sending, interrupted, interrupt)
         with pytest.raises(KeyboardInterrupt):
             result.get()
     assert np.array_equal((h + 3).get(), U + 3)  # raises nothing of the interrupted call
     with pytest.raises(sc.CallCancelledError, match="interrupted"):
-        result.get()
-    assert np.array_equal(((h + 1) * 2).get(), (U + 1) * 2)
+        result.get(timeout=5)
+    second = h * 3
+    assert np.array_equal((second - 1).get(), U * 3 - 1)
+    assert np.array_equal(second.get(), U * 3)
 
 
 def _interrupt(*_, **__):
@@ -255,22 +263,3 @@ def test_a_call_that_is_interrupted_while_it_is_recorded_leaves_nothing(client, 
     last = second - 1
     assert np.array_equal(last.get(), (U + 1) * 3 - 1)
     assert np.array_equal(second.get(), (U + 1) * 3)
-
-
-def test_calls_that_are_interrupted_before_they_are_sent_leave_nothing(client, monkeypatch):
-    h = client.put(U)
-    result = (h + 1) * 2
-    with monkeypatch.context() as patched:
-
-        def interrupt():
-            patched.undo()
-            raise KeyboardInterrupt
-
-        patched.setattr(sending, "RecordedBatch", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            result.get()
-    with pytest.raises(sc.CallCancelledError, match="interrupted"):
-        result.get(timeout=5)
-    second = h * 3
-    assert np.array_equal((second - 1).get(), U * 3 - 1)
-    assert np.array_equal(second.get(), U * 3)

@@ -1,4 +1,4 @@
-"""The tests of `test_fused_calls.py` that take long."""
+"""Recorded programs that the server refuses, that fail or are interrupted, and those of loops and threads."""
 
 import threading
 import time

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import ml_dtypes
 import numpy as np
 import pytest
-from clusters import running_cluster
 
 import shardcall as sc
 from shardcall import P
@@ -18,19 +15,7 @@ GRID = sc.Mesh(a=4, b=2)
 SOME = sc.Mesh({"x": 4}, device_ids=[0, 2, 4, 6])
 
 
-RELAYED = ("--no-shared-memory",)
-CLUSTERS = {"2x4": (2, 4, ()), "2x4 relayed": (2, 4, RELAYED), "4x2 relayed": (4, 2, RELAYED)}
-"""By name: hosts, devices of each, and the options of their agents."""
-on_more = pytest.param("4x2 relayed", marks=pytest.mark.long)
-on_one = pytest.mark.parametrize("hosts", ["2x4", on_more], indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module")
-def hosts(request) -> Iterator[sc.Client]:
-    """A client of a server of 8 devices in all."""
-    count, devices, agent_options = CLUSTERS[request.param]
-    with running_cluster(count, devices, agent_options=agent_options) as cluster, sc.connect(cluster.address) as client:
-        yield client
+on_one = pytest.mark.parametrize("hosts", ["2x4"], indirect=True, scope="module")
 
 
 def integers(seed: int, *shape: int) -> np.ndarray:

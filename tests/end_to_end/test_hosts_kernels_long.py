@@ -1,31 +1,22 @@
-"""The tests of `test_hosts_kernels.py` that take long."""
+"""More families of kernels on meshes of two hosts and of four, with shared memory and without."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from clusters import running_cluster
-from end_to_end.test_hosts_kernels import CLUSTERS, GRID, ROW, SOME, X, integers, on_more, on_one
+from end_to_end.test_hosts_kernels import GRID, ROW, SOME, X, integers
 
 import shardcall as sc
 from shardcall import P
 
 pytestmark = pytest.mark.long
 
-on_both = pytest.mark.parametrize("hosts", ["2x4", "2x4 relayed", on_more], indirect=True, scope="module")
-
-
-@pytest.fixture(scope="module")
-def hosts(request) -> Iterator[sc.Client]:
-    """A client of a server of 8 devices in all."""
-    count, devices, agent_options = CLUSTERS[request.param]
-    with running_cluster(count, devices, agent_options=agent_options) as cluster, sc.connect(cluster.address) as client:
-        yield client
+on_one = pytest.mark.parametrize("hosts", ["2x4", "4x2 relayed"], indirect=True, scope="module")
+on_both = pytest.mark.parametrize("hosts", ["2x4", "2x4 relayed", "4x2 relayed"], indirect=True, scope="module")
 
 
 @on_one

@@ -23,7 +23,6 @@ from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, op
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from rows import rows
-from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall.v1 import model_service_pb2
@@ -33,12 +32,6 @@ from shardcall_core.wire import token_file
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 US = token_file.user_name()
-
-
-@pytest.fixture(scope="module")
-def serving() -> Iterator[ServerProcess]:
-    with running_server("--shared-memory-regions", why="it has regions of shared memory") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

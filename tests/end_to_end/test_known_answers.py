@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import known_answers
 import numpy as np
 import pytest
+from end_to_end.processes import wait_for
+from end_to_end.scraping import log_lines, metrics_url, scrape
 from servers import running_server
 
 import shardcall as sc
@@ -56,3 +61,27 @@ def test_a_kernel_that_failed_is_refused_and_says_what_to_do(refusing):
             client.arctan(np.arange(9))  # integers are computed as float64
         np.testing.assert_allclose(client.arctan(X.astype(np.float32)).array, np.arctan(X), rtol=1e-5)
         np.testing.assert_allclose(client.sin(X).array, np.sin(X))
+
+
+def test_a_kernel_that_failed_is_reported_by_every_view_of_the_server(refusing):
+    running, log = refusing
+    with sc.connect(running.address) as client:
+        for verdicts in (client.server_info().known_answers, client.usage().known_answers):
+            assert [(failure.kernel, failure.detail) for failure in verdicts.failures] == [("arctan", DETAIL)]
+        assert f"FAILED, and refused: arctan ({TEST}" in str(client.server_info())
+    for command in ("status", "info"):
+        shown = subprocess.run(
+            [sys.executable, "-m", "shardcall.cli", command, running.address],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "COLUMNS": "300"},
+            check=True,
+        )
+        assert f"arctan ({TEST}" in shown.stdout
+        assert DETAIL in shown.stdout
+    scraped = scrape(metrics_url(log))
+    assert scraped.total("shardcall_kernel_failed_known_answers", kernel="arctan") == 1
+    assert scraped.total("shardcall_known_answers", verdict="failed") == 1
+    wait_for(lambda: any(line.get("known_answer") for line in log_lines(log)))
+    lines = [line for line in log_lines(log) if line.get("known_answer")]
+    assert [(line["kernel"], line["level"], line["detail"]) for line in lines] == [("arctan", "error", DETAIL)]

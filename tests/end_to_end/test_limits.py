@@ -2,62 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.messages import header, open_channel
-from end_to_end.processes import X, is_busy, left_empty, wait_for
-from servers import ServerProcess, running_server
+from end_to_end.processes import X, is_busy, stopped, wait_for
 
 import shardcall as sc
-from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
-
-LARGE = np.ones((512, 2048))  # 8 MiB; a difference gives as much back
 
 
-@pytest.fixture(scope="module")
-def poor_server() -> Iterator[ServerProcess]:
-    budget = ("--max-bytes-in-flight", str(18 << 20), "--max-call-bytes", str(16 << 20))
-    with running_server(*budget, "--trim-after-s", "0.2", why="its memory is small") as server:
-        yield server
-
-
-@pytest.fixture
-def poor(poor_server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server with memory for one call of arrays like LARGE."""
-    with left_empty(poor_server) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def crowded_server() -> Iterator[ServerProcess]:
-    flags = ("--max-concurrent-calls", "1", "--max-cached-bytes", str(1 << 20))
-    with running_server(*flags, log=Path(os.devnull), why="its calls are few") as server:
-        yield server
-
-
-@pytest.fixture
-def crowded(crowded_server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server that works on one call at a time and keeps programs of few bytes."""
-    with left_empty(crowded_server) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def forgetful() -> Iterator[ServerProcess]:
-    """A server that keeps two programs."""
-    with running_server("--max-cached-programs", "2", log=Path(os.devnull), why="its programs are few") as server:
-        yield server
-
-
-def test_a_result_that_stays_may_be_larger_than_what_travels(poor):
-    with sc.connect(poor.address, shared_memory=False) as client:
+def test_a_result_that_stays_may_be_larger_than_what_travels(modest):
+    with sc.connect(modest.address, shared_memory=False) as client:
         drawn = {"shape": (1024, 2049), "mesh": sc.Mesh(x=8)}  # 16 MiB and 8 KiB
         with pytest.raises(sc.ResourceExhaustedError, match=r"leave the results on the mesh \(keep=True\)"):
             client.uniform(0, **drawn)
@@ -68,44 +24,23 @@ def test_a_result_that_stays_may_be_larger_than_what_travels(poor):
             client.uniform(0, **drawn)
 
 
-def test_questions_about_the_server_are_answered_while_every_slot_is_taken(crowded):
-    with sc.connect(crowded.address) as client, ThreadPoolExecutor(1) as pool:
+def test_questions_about_the_server_are_answered_while_every_slot_is_taken(modest):
+    with sc.connect(modest.address) as client, ThreadPoolExecutor(1) as pool:
         client.diff(X, axis=0)
-        (worker,) = crowded.worker_pids()
-        os.kill(worker, signal.SIGSTOP)
-        call = pool.submit(client.diff, X, axis=0)
-        wait_for(lambda: is_busy(client))
-        with sc.connect(crowded.address) as other:
-            assert [kernel.name for kernel in other.kernels()] == [kernel.name for kernel in client.kernels()]
-        os.kill(worker, signal.SIGCONT)
-        call.result(30)
+        with stopped(modest):
+            call = pool.submit(client.diff, X, axis=0)
+            wait_for(lambda: is_busy(client))
+            with sc.connect(modest.address) as other:
+                assert [kernel.name for kernel in other.kernels()] == [kernel.name for kernel in client.kernels()]
+        call.result(60)
 
 
-def test_a_claim_takes_nothing_of_the_budget_that_others_need(poor):
-    done = threading.Event()
-
-    def claim() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header([1 << 20])  # as much as LARGE
-        done.wait(30)
-
-    with open_channel(poor.address) as channel, sc.connect(poor.address, shared_memory=False) as client:
-        wait_for(lambda: not client.usage().bytes_idle)  # a claim may reuse idle memory, which then counts
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        stalled = [stub.ExecuteStream(claim(), timeout=30) for _ in range(3)]
-        real = LARGE[:128]
-        for _ in range(3):
-            np.testing.assert_array_equal(client.diff(real, axis=0).array, np.diff(real, axis=0))
-        for stream in stalled:
-            stream.cancel()
-        done.set()
-
-
-def test_evicted_programs_come_back_under_callers_that_use_them(forgetful):
+def test_evicted_programs_come_back_under_callers_that_use_them(modest):
     done = threading.Event()
 
     def work(rows: int) -> int:
         x, count = np.arange(float(rows)) ** 2, 0
-        with sc.connect(forgetful.address) as client:
+        with sc.connect(modest.address) as client:
             while not done.is_set() or count < 10:
                 np.testing.assert_array_equal(client.diff(x).array, np.diff(x))
                 count += 1

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from end_to_end.live_pages import PageServer, page_server
+from end_to_end.live_pages import PageServer
 
 import shardcall as sc
 from shardcall_server.settings import SettingsError
@@ -14,13 +14,6 @@ from shardcall_server.settings_sources import load_settings
 
 X = np.arange(24.0).reshape(8, 3)
 PHASES = {"receive", "queue", "compile", "place", "execute", "gather", "send"}
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """A server with the live page."""
-    with page_server(tmp_path_factory.mktemp("page") / "log") as server:
-        yield server
 
 
 def first(server: PageServer) -> dict:
@@ -67,14 +60,6 @@ def test_a_loop_that_runs_is_shown_with_its_progress(pages):
     (loop,) = shown["loops"]
     assert loop["iterations"] > 0
     assert loop["iterations"] + loop["left"] == 10**12
-
-
-def test_names_of_clients_arrive_as_they_are(pages):
-    with sc.connect(pages.running.address) as client:
-        client.put(X, name="a.b-c_1")
-        shown = first(pages)
-        client.open("a.b-c_1").delete()
-    assert "a.b-c_1" in [array["name"] for array in shown["arrays"]]
 
 
 def test_a_server_whose_output_is_no_terminal_prints_no_key(pages):

@@ -1,4 +1,4 @@
-"""The tests of `test_live_page.py` that take long."""
+"""The live page in a browser, and while the mesh restarts and the server shuts down."""
 
 from __future__ import annotations
 
@@ -12,29 +12,13 @@ from contextlib import closing, contextmanager
 import pytest
 from end_to_end.live_pages import admin_token, page_server
 from end_to_end.processes import wait_for
-from end_to_end.test_live_page import X, first
+from end_to_end.test_live_page import X
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-
-
-@pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """A server with the live page."""
-    with page_server(tmp_path_factory.mktemp("page") / "log") as server:
-        yield server
-
-
-def test_equal_errors_without_another_between_them_are_one(pages):
-    with sc.connect(pages.running.address) as client:
-        for _ in range(5):
-            with pytest.raises(sc.AxisError):
-                client.cumsum(X, axis=9)
-    error = first(pages)["errors"][0]
-    assert (error["kernel"], error["reason"], error["count"]) == ("cumsum", "AXIS_OUT_OF_RANGE", 5)
 
 
 def test_probes_and_page_during_a_restart_of_the_mesh(pages):

@@ -1,82 +1,26 @@
-"""The tests of `test_principals.py` that take long."""
+"""Principals whose tokens expire and rotate, their limits, and what is shown of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 
-import grpc
 import numpy as np
 import pytest
-from end_to_end.scraping import metrics_url, scrape
-from end_to_end.test_principals import ADMIN, EXPIRED, PAST, TokenServer, X, command
+from end_to_end.principals import ADMIN
+from end_to_end.scraping import scrape
+from end_to_end.test_principals import X, command
 from rows import rows
-from servers import running_server
 
 import shardcall as sc
 from shardcall_core.types.usage import PrincipalUsage
-from shardcall_core.wire import token_file
 from shardcall_core.wire.token_fields import PrincipalLimits, TokenFields
-from shardcall_core.wire.token_file import Entry
 
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory) -> Iterator[TokenServer]:
-    folder = tmp_path_factory.mktemp("principals")
-    path, log = str(folder / "state" / "token"), folder / "log"
-    admin = Entry.make(ADMIN, token_file.SCOPES)
-    token_file.create(path, [admin])
-    token_file.create(token_file.admin_path(path), [Entry.make(ADMIN, token_file.SCOPES)])
-    with running_server(
-        "--token-file", path, "--metrics-port", "0", devices=2, log=log, why="its tokens change"
-    ) as server:
-        yield TokenServer(server, path, metrics_url(log), {ADMIN: admin})
-
-
-@pytest.fixture
-def admin(running) -> Iterator[sc.Client]:
-    with running.connect(running.entries[ADMIN]) as client:
-        yield client
-
-
-@pytest.mark.parametrize("call_stream", [False, True])
-def test_an_expired_token_is_refused_with_its_date(running, call_stream):
-    ada = running.make("ada")
-    with running.connect(ada, call_stream=call_stream) as client:
-        np.testing.assert_array_equal(client.diff(X).array, np.ones(7))
-        running.expire(ada)
-        with pytest.raises(sc.AccessDeniedError, match=f"token, of ada, {EXPIRED}; use its new token") as caught:
-            client.diff(X)
-        assert caught.value.reason == "TOKEN_REQUIRED"
-        assert ada.token not in str(caught.value)
-    with pytest.raises(sc.AccessDeniedError, match=EXPIRED):
-        running.connect(ada)
-
-
-def test_a_rotation_with_a_grace_period_does_not_disturb_a_client(running):
-    ada = running.make("ada")
-    now = datetime.now(UTC)
-    with running.connect(ada) as before:
-        kept = before.put(X)
-        rotated = ada.rotate(now, timedelta(hours=1))
-        running.write(rotated)
-        assert (running.code(ada.token), running.code(rotated.token)) == (grpc.StatusCode.OK,) * 2
-        with running.connect(rotated) as after:
-            np.testing.assert_array_equal(after.get(kept.handle), X)
-            np.testing.assert_array_equal(before.diff(X).array, np.ones(7))
-            previous = replace(rotated.fields.previous, expires=PAST)
-            running.write(replace(rotated, fields=replace(rotated.fields, previous=previous)))
-            with pytest.raises(sc.AccessDeniedError, match=EXPIRED):
-                before.diff(X)
-            np.testing.assert_array_equal(after.diff(X).array, np.ones(7))
-
-
-def test_two_principals_have_separate_limits(running):
-    ada, bob = running.make("ada", max_arrays=2), running.make("bob", max_bytes=100)
-    with running.connect(ada) as a, running.connect(ada) as other, running.connect(bob) as b:
+def test_two_principals_have_separate_limits(principals):
+    ada, bob = principals.make("ada", max_arrays=2), principals.make("bob", max_bytes=100)
+    with principals.connect(ada) as a, principals.connect(ada) as other, principals.connect(bob) as b:
         a.delete(*a.list(of_all_clients=True))
         mine = [a.put(X, name="u"), other.put(X)]
         for client in (a, other):
@@ -95,15 +39,15 @@ def test_two_principals_have_separate_limits(running):
         usage = a.usage().by_principal
         assert list(usage) == ["ada"]
         assert (usage["ada"].arrays, usage["ada"].max_arrays, usage["ada"].max_bytes) == (2, 2, None)
-        running.write(replace(ada, fields=TokenFields(limits=PrincipalLimits(max_arrays=3))))
+        principals.write(replace(ada, fields=TokenFields(limits=PrincipalLimits(max_arrays=3))))
         mine.append(a.put(X))
         a.delete(*mine, *a.list(of_all_clients=True))
 
 
-def test_usage_is_of_the_caller_or_with_the_scope_of_all(running, admin):
+def test_usage_is_of_the_caller_or_with_the_scope_of_all(principals, admin):
     limits = {"max_bytes": 1 << 20, "max_arrays": 9, "max_file_bytes": 5, "weight": 2}
-    cara, dora = running.make("cara", **limits), running.make("dora", "run")
-    with running.connect(cara) as client, running.connect(dora) as other:
+    cara, dora = principals.make("cara", **limits), principals.make("dora", "run")
+    with principals.connect(cara) as client, principals.connect(dora) as other:
         held = [client.put(X, name="u"), client.put(X)]
         client.cumsum(np.arange(5.0))
         client.cumsum(np.arange(5.0))
@@ -121,37 +65,37 @@ def test_usage_is_of_the_caller_or_with_the_scope_of_all(running, admin):
         everybody = admin.usage().by_principal
         assert everybody["cara"].array_bytes == 128
         assert everybody["dora"].arrays == 0
-        assert set(running.entries) <= set(everybody)
+        assert set(principals.entries) <= set(everybody)
         client.delete(*held)
 
 
-def test_metrics_have_the_principals_of_the_file_and_others_as_one(running):
-    cara, gone = running.make("cara"), running.make("gone-away")
-    with running.connect(cara) as client, running.connect(gone) as other:
+def test_metrics_have_the_principals_of_the_file_and_others_as_one(principals):
+    cara, gone = principals.make("cara"), principals.make("gone-away")
+    with principals.connect(cara) as client, principals.connect(gone) as other:
         client.delete(*client.list(of_all_clients=True))
         held = [client.put(X), other.put(X, name="stays")]
         labels = {"principal": "cara"}
-        scraped = scrape(running.url)
+        scraped = scrape(principals.url)
         assert scraped.total("shardcall_principal_arrays", **labels) == 1
         assert scraped.total("shardcall_principal_array_bytes", **labels) == 64
         assert scraped.total("shardcall_principal_calls_total", **labels) >= 1
-        assert scraped.values("principal") == set(running.entries)
-        del running.entries["gone-away"], held
-        running.write()
-    scraped = scrape(running.url)
-    assert scraped.values("principal") == {*running.entries, "other"}
+        assert scraped.values("principal") == set(principals.entries)
+        del principals.entries["gone-away"], held
+        principals.write()
+    scraped = scrape(principals.url)
+    assert scraped.values("principal") == {*principals.entries, "other"}
     assert scraped.total("shardcall_principal_arrays", principal="other") >= 1
     assert scraped.total("shardcall_principal_calls_total", principal="other") >= 1
 
 
 @rows(("arguments", "says"), [(["status"], "ada: 0 arrays, "), (["top", "--once", "--interval", "0.1"], "ada")])
-def test_commands_show_the_caller_without_the_scope(running, arguments, says, monkeypatch):
-    ada = running.make("ada")
-    with running.connect(ada) as client:
+def test_commands_show_the_caller_without_the_scope(principals, arguments, says, monkeypatch):
+    ada = principals.make("ada")
+    with principals.connect(ada) as client:
         client.delete(*client.list(of_all_clients=True))
         client.diff(X)
     monkeypatch.setenv("SHARDCALL_TOKEN", ada.token)
-    ended = command(arguments[0], running.server.address, *arguments[1:])
+    ended = command(arguments[0], principals.server.address, *arguments[1:])
     assert ended.exit_code == 0, ended.output
     assert says in ended.output
     assert ADMIN not in ended.output

@@ -6,22 +6,18 @@ import gzip
 import json
 import os
 import re
-import sys
 import tempfile
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import check, details, open_channel, token_of
+from end_to_end.messages import open_channel
 from end_to_end.processes import wait_for
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from servers import DEVICES, running_server
+from servers import DEVICES
 
 import shardcall as sc
 from shardcall.v1 import profile_service_pb2, profile_service_pb2_grpc
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 X = np.random.default_rng(0).standard_normal((512, 64))
 ACROSS = {"mesh": sc.Mesh(x=DEVICES), "spec": sc.P("x", None)}
@@ -69,28 +65,6 @@ def left_on_the_server() -> list[str]:
     return [name for name in os.listdir(tempfile.gettempdir()) if name.startswith("shardcall_profile_")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _temporary_folder(tmp_path_factory):
-    """Servers of these tests make their folders here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
-        patch.setattr(tempfile, "tempdir", None)
-        yield
-    tempfile.tempdir = None
-
-
-@pytest.fixture(scope="module")
-def recording(_temporary_folder):
-    with running_server(why="it records profiles") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def recorder(recording):
-    with sc.connect(recording.address) as connected:
-        yield connected
-
-
 @pytest.fixture
 def profiles(recorder):
     with open_channel(recorder.address) as channel:
@@ -130,32 +104,6 @@ def test_neither_the_names_of_files_contain_that_of_the_machine_nor_the_files_it
     assert str(tmp_path).encode() not in (profile.path / "mesh.xplane.pb").read_bytes()
 
 
-def test_two_at_once_are_refused_and_the_first_goes_on(recorder, tmp_path):
-    with recorder.profile(tmp_path / "one") as first:
-        with (
-            pytest.raises(
-                sc.InvalidRequestError, match=r"already, by .* for at most .* s more, and only one"
-            ) as refused,
-            recorder.profile(tmp_path / "two"),
-        ):
-            raise AssertionError("it began")
-        recorder.diff(X, axis=0, **ACROSS)
-    assert refused.value.reason == "PROFILE_STATE"
-    assert any("ppermute" in event for event in events(first.path))
-    assert not list((tmp_path / "two").rglob("*"))
-
-
-def test_stopping_what_does_not_run_and_wrong_times_are_refused(profiles):
-    with pytest.raises(grpc.RpcError) as caught:
-        list(profiles.StopProfile(profile_service_pb2.StopProfileRequest(), timeout=60))
-    assert details(caught.value)["ErrorInfo"].reason == "PROFILE_STATE"
-    for seconds in (-1.0, float("nan"), float("inf"), 1e9):
-        request = profile_service_pb2.StartProfileRequest(max_seconds=seconds)
-        with pytest.raises(grpc.RpcError) as caught:
-            profiles.StartProfile(request, timeout=60)
-        check(caught.value, grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST", "max_seconds", "max_seconds is")
-
-
 def test_a_profile_that_is_not_stopped_is_discarded(recorder, profiles, tmp_path):
     profiles.StartProfile(profile_service_pb2.StartProfileRequest(max_seconds=0.1), timeout=60)
     wait_for(lambda: left_on_the_server() == [])
@@ -163,27 +111,4 @@ def test_a_profile_that_is_not_stopped_is_discarded(recorder, profiles, tmp_path
         recorder.profile(tmp_path / "traces").stop()
     with recorder.profile(tmp_path / "traces") as profile:
         recorder.diff(X, axis=0, **ACROSS)
-    assert events(profile.path)
-
-
-def test_it_takes_the_scope_admin(server, tmp_path):
-    with (
-        sc.connect(server.address, token=token_of("owner")) as client,
-        pytest.raises(sc.AccessDeniedError) as refused,
-        client.profile(tmp_path),
-    ):
-        raise AssertionError("it began")
-    assert refused.value.reason == "SCOPE_MISSING"
-
-
-def test_an_error_in_the_block_is_the_one_that_is_raised(recorder, tmp_path):
-    profile = recorder.profile(tmp_path / "traces")
-
-    def fail() -> None:
-        with profile:
-            recorder.diff(X, axis=0, **ACROSS)
-            recorder.diff(X, axis=5)
-
-    with pytest.raises(sc.AxisError):
-        fail()
     assert events(profile.path)

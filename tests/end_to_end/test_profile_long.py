@@ -1,54 +1,31 @@
-"""The tests of `test_profile.py` that take long."""
+"""Profiles that are discarded with the mesh, the server or for their size, and those of collective products."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import re
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-import collective_matmul
 import numpy as np
 import pytest
 from end_to_end.processes import wait_for
 from end_to_end.test_profile import ACROSS, X, events, left_on_the_server
-from servers import DEVICES, running_server
+from servers import DEVICES
 
 import shardcall as sc
 from shardcall import aio
 
-pytestmark = pytest.mark.long
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("temporary_folder")]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _temporary_folder(tmp_path_factory):
-    """Servers of these tests make their folders here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
-        patch.setattr(tempfile, "tempdir", None)
-        yield
-    tempfile.tempdir = None
-
-
-@pytest.fixture(scope="module")
-def recording(_temporary_folder):
-    with running_server(why="it records profiles") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def recorder(recording):
-    with sc.connect(recording.address) as connected:
-        yield connected
-
-
-def test_the_runs_of_collective_matmul_are_in_their_profiles(recorder, tmp_path):
+def test_the_runs_of_collective_matmul_are_in_their_profiles(recorder, tmp_path, monkeypatch):
     """Each run of the notebook on collective matmul under a trace of its own."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "examples")
+    collective_matmul = importlib.import_module("collective_matmul")
     runs = {
         "psum, psum_scatter and all_gather": lambda: collective_matmul.partial_sums(recorder),
         "all_gather and rings": lambda: collective_matmul.gathered_lhs(recorder, 256, 32, 64),

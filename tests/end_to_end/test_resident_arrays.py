@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from end_to_end.filing import same
 from end_to_end.processes import X
 
 import shardcall as sc
@@ -16,35 +17,19 @@ ROWS = P("x", None)
 LARGE = np.random.default_rng(3).standard_normal((1024, 130))  # 1 MiB and more: a segment, or a stream
 
 
-@pytest.fixture
-def client(server) -> Iterator[sc.Client]:
-    """A client without arrays of other tests."""
-    with sc.connect(server.address) as connected:
-        yield connected
+TRANSPORTS = {
+    "shared memory": {},
+    "stream": {"shared_memory": False},
+    "unary": {"shared_memory": False, "call_stream": False},
+}
 
 
-@pytest.fixture
-def streaming(server) -> Iterator[sc.Client]:
-    with sc.connect(server.address, shared_memory=False) as connected:
-        yield connected
-
-
-@pytest.fixture
-def unary(server) -> Iterator[sc.Client]:
-    with sc.connect(server.address, shared_memory=False, call_stream=False) as connected:
-        yield connected
-
-
-@pytest.fixture(params=["client", "streaming", "unary"])
-def either(request) -> Iterator[sc.Client]:
+@pytest.fixture(params=TRANSPORTS.values(), ids=TRANSPORTS)
+def either(server, request) -> Iterator[sc.Client]:
     """A client of each transport; each test leaves it without arrays."""
-    chosen = request.getfixturevalue(request.param)
-    yield chosen
-    assert chosen.list() == []
-
-
-def same(actual: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(actual, expected, strict=True)
+    with sc.connect(server.address, **request.param) as connected:
+        yield connected
+        assert connected.list() == []
 
 
 @pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
@@ -143,3 +128,23 @@ def test_an_operand_that_was_deleted_by_another_client_is_named(server, client):
     with pytest.raises(sc.ArrayLostError, match=r"rhs is float64\[4,4\], which the mesh no longer has"):
         client.matmul(np.ones((4, 4)), gone)
     assert gone.lost
+
+
+@pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
+def test_an_operand_that_is_there_brings_its_mesh_and_its_spec(either, x):
+    mesh = sc.Mesh(a=4, b=2)
+    with either.put(x, mesh=mesh, spec=P("b", "a")) as there:
+        result = either.diff(there, axis=0)
+        same(result.array, np.diff(x, axis=0))
+        assert result.plan.mesh.axes == mesh.axes
+        assert result.plan.operands[0].spec == P("b", "a")
+
+
+@pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
+def test_results_that_stay_are_operands_of_the_next_call(either, x):
+    with either.diff(x, axis=0, mesh=MESH, spec=ROWS, keep=True).array as once:
+        assert (once.shape, once.dtype) == ((x.shape[0] - 1, x.shape[1]), x.dtype)
+        with either.diff(once, axis=0, keep=True).array as twice:
+            same(twice.get(), np.diff(np.diff(x, axis=0), axis=0))
+            same(either.diff(twice, axis=0).array, np.diff(x, n=3, axis=0))
+        same(once.get(), np.diff(x, axis=0))

@@ -1,56 +1,36 @@
-"""The tests of `test_resident_arrays.py` that take long."""
+"""Resident arrays in every placement, at their limits, and when the mesh restarts or their lease ends."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
+import grpc
 import numpy as np
 import pytest
-from end_to_end.processes import X
-from end_to_end.test_resident_arrays import LARGE, MESH, ROWS, same
+from end_to_end.filing import same
+from end_to_end.messages import EXHAUSTED, call, check, mesh, open_channel, operand
+from end_to_end.processes import X, stopped, wait_for
+from end_to_end.test_resident_arrays import LARGE, MESH, ROWS
+from end_to_end.test_resident_arrays_lost import LEASE, PLACED, put_request, refusal
 from pairs import pairs_of
+from servers import holds_nothing
 
 import shardcall as sc
 from shardcall import P
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2, kernel_service_pb2_grpc
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def client(server) -> Iterator[sc.Client]:
-    """A client without arrays of other tests."""
-    with sc.connect(server.address) as connected:
-        yield connected
-
-
-@pytest.fixture
-def streaming(server) -> Iterator[sc.Client]:
-    with sc.connect(server.address, shared_memory=False) as connected:
-        yield connected
-
-
-@pytest.fixture
-def unary(server) -> Iterator[sc.Client]:
-    with sc.connect(server.address, shared_memory=False, call_stream=False) as connected:
-        yield connected
-
-
-@pytest.fixture(params=["client", "streaming", "unary"])
-def either(request) -> Iterator[sc.Client]:
-    """A client of each transport; each test leaves it without arrays."""
-    chosen = request.getfixturevalue(request.param)
-    yield chosen
-    assert chosen.list() == []
-
-
-@pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
-def test_an_operand_that_is_there_brings_its_mesh_and_its_spec(either, x):
-    mesh = sc.Mesh(a=4, b=2)
-    with either.put(x, mesh=mesh, spec=P("b", "a")) as there:
-        result = either.diff(there, axis=0)
-        same(result.array, np.diff(x, axis=0))
-        assert result.plan.mesh.axes == mesh.axes
-        assert result.plan.operands[0].spec == P("b", "a")
+def arrays(leasing_server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
+    """The service as it is, without a client that renews leases."""
+    with open_channel(leasing_server.address) as channel:
+        yield array_service_pb2_grpc.ArrayServiceStub(channel)
 
 
 @pytest.mark.parametrize(
@@ -78,14 +58,65 @@ def test_an_operand_on_the_mesh_may_be_required_elsewhere(client, put, placement
         same(there.get(), x)
 
 
-@pytest.mark.parametrize("x", [X, LARGE], ids=["small", "large"])
-def test_results_that_stay_are_operands_of_the_next_call(either, x):
-    with either.diff(x, axis=0, mesh=MESH, spec=ROWS, keep=True).array as once:
-        assert (once.shape, once.dtype) == ((x.shape[0] - 1, x.shape[1]), x.dtype)
-        with either.diff(once, axis=0, keep=True).array as twice:
-            same(twice.get(), np.diff(np.diff(x, axis=0), axis=0))
-            same(either.diff(twice, axis=0).array, np.diff(x, n=3, axis=0))
-        same(once.get(), np.diff(x, axis=0))
+def test_arrays_beyond_the_limits_are_refused_unless_others_are_deleted(server_factory):
+    half = np.ones((1024, 80))  # 640 KiB
+    of_all, of_lease = str(3 << 19), str(1 << 20)
+    server = server_factory(
+        *("--max-resident-bytes", of_all, "--max-resident-bytes-per-client", of_all),
+        *("--max-resident-bytes-per-lease", of_lease),
+        why="its memory of arrays is small",
+    )
+
+    def is_refused_more(client: sc.Client) -> None:
+        arrays = client.usage().arrays
+        for refused in (
+            lambda: client.put(half, **PLACED),
+            lambda: client.put(half[:100], mesh=PLACED["mesh"], spec=P(None, None)),  # 8 copies
+            lambda: client.diff(half, axis=0, **PLACED, keep=True),
+        ):
+            with pytest.raises(sc.ResourceExhaustedError) as caught:
+                refused()
+            assert caught.value.reason == "RESIDENT_LIMIT"
+            assert client.usage().arrays == arrays
+
+    def may_put_again(client: sc.Client) -> None:
+        with client.put(half, **PLACED) as second:
+            same(second.get(), half)
+
+    with (
+        sc.connect(server.address, shared_memory=False) as client,
+        sc.connect(server.address, shared_memory=False) as other,
+        sc.connect(server.address, shared_memory=False) as third,
+    ):
+        first = client.put(half, **PLACED)
+        is_refused_more(client)  # by the limit of its lease
+        same(client.diff(first, axis=0).array, np.diff(half, axis=0))
+        with other.put(half, **PLACED):
+            is_refused_more(third)  # by the limit of all leases together
+            first.delete()
+            may_put_again(client)
+            may_put_again(third)
+        wait_for(lambda: holds_nothing(client))
+
+
+def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(server_factory):
+    server = server_factory("--max-message-bytes", str(2 << 20), why="its messages are small")
+    axes = mesh(**{letter * 64: 1 for letter in "abcdefghijklmnop"})
+    x = np.arange(2.0**12).reshape((2,) * 12)
+    request = kernel_service_pb2.ExecuteRequest(
+        call=call("gradient", mesh=axes), operands=[operand(x)], keep_results=True, lease_id=LEASE
+    )
+    with open_channel(server.address) as channel:
+        kernels = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        results = []
+        while len(results) < 1100:  # each description has 2 KiB, most of it the names of axes
+            results += kernels.Execute(request, timeout=120).results
+        stub = array_service_pb2_grpc.ArrayServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.ListArrays(array_service_pb2.ListArraysRequest(lease_id=LEASE), timeout=30)
+        check(caught.value, EXHAUSTED, "CALL_TOO_LARGE", "lease_id", "describe one array at a time")
+        described = array_service_pb2.DescribeArrayRequest(handle=results[-1].resident.handle)
+        assert stub.DescribeArray(described, timeout=30).array.device_bytes == x.nbytes
 
 
 @pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
@@ -121,11 +152,45 @@ def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, 
         same(kept.get(), x)
 
 
-def test_an_array_of_another_server_is_refused_and_stays(client, server_factory):
-    there = server_factory(devices=1, why="it is another server")
-    with sc.connect(there.address) as other, other.put(X) as array:
-        for use in (client.delete, client.get, client.diff):
-            with pytest.raises(sc.InvalidOperandError, match="is on the server at"):
-                use(array)
-        assert not array.lost
-        same(array.get(), X)
+def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(leasing_server, observer):
+    x = np.random.default_rng(7).standard_normal((1024, 130))
+    results = []
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(5):
+            there = observer.put(x, **PLACED)
+            observer.compile("diff", there, axis=0)
+            with stopped(leasing_server):
+                call = pool.submit(observer.diff, there, axis=0)
+                wait_for(lambda: observer.usage().regions > 0)
+                assert observer.delete(there) == 1
+            with suppress(sc.ArrayLostError):  # where it was deleted before the call was sent to the mesh
+                results.append(call.result(120).array)
+    assert results
+    for result in results:
+        same(result, np.diff(x, axis=0))
+
+
+def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(leasing_server, observer):
+    before = observer.put(X, **PLACED)
+    (worker,) = leasing_server.worker_pids()
+    os.kill(worker, signal.SIGKILL)
+    wait_for(lambda: observer.usage().arrays == 0)
+    after = observer.put(X + 1, **PLACED)  # the next mesh's first, as that was of the last
+    for use in (before.get, lambda: observer.describe(before), lambda: observer.diff(before, axis=0)):
+        with pytest.raises(sc.ArrayLostError, match="which the mesh no longer has"):
+            use()
+        assert before.lost
+    same(after.get(), X + 1)
+    assert [array.handle for array in observer.list()] == [after.handle]
+    after.delete()
+
+
+def test_a_lease_ends_unless_it_is_renewed(observer, arrays):
+    kept = observer.put(X)
+    handle = arrays.PutArray(iter([put_request()]), timeout=60).array.handle
+    wait_for(lambda: observer.usage().leases == 1)
+    request = array_service_pb2.GetArrayRequest(handle=handle)
+    assert refusal(lambda: next(arrays.GetArray(request, timeout=60))) == "ARRAY_LOST"
+    assert not arrays.RenewLease(array_service_pb2.RenewLeaseRequest(lease_id=LEASE), timeout=60).holds_arrays
+    same(kept.get(), X)
+    observer.delete(kept)

@@ -1,75 +1,15 @@
-"""`shardcall serve` and what is around it: addresses, settings, health, reflection, the private server."""
+"""What a server is by default: its mesh, services, allocator and imports."""
 
 from __future__ import annotations
 
-import os
-import re
-import socket
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 from end_to_end.messages import open_channel
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from servers import ServerProcess, running_server
+from servers import ServerProcess
 
 import shardcall as sc
-
-
-@pytest.fixture(scope="module")
-def unusual() -> Iterator[ServerProcess]:
-    """A server with a default mesh that was set, and whose allocator is left alone."""
-    with running_server(
-        "--mesh", "a=4,b=2", "--no-tune-allocator", why="its mesh and its allocator are set"
-    ) as running:
-        yield running
-
-
-def shardcall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shardcall.cli", *arguments]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize(
-    "host", ["::", *(pytest.param(host, marks=pytest.mark.long) for host in ("0.0.0.0", "192.0.2.7"))]
-)
-def test_an_address_that_others_reach_must_be_asked_for(host):
-    said = shardcall("serve", "--port", "0", "--host", host)
-    assert said.returncode == 2
-    assert "--insecure-allow-remote" in said.stderr
-
-
-def test_the_server_listens_on_both_loopbacks_and_nowhere_else(server):
-    port = int(server.address.rpartition(":")[2])
-    listening = set()
-    for table, family in (("/proc/net/tcp", socket.AF_INET), ("/proc/net/tcp6", socket.AF_INET6)):
-        for row in Path(table).read_text().splitlines()[1:]:
-            address, state = row.split()[1], row.split()[3]
-            if state == "0A" and int(address.rpartition(":")[2], 16) == port:
-                groups = re.findall("........", address.rpartition(":")[0])
-                packed = b"".join(bytes.fromhex(group)[::-1] for group in groups)
-                listening.add(socket.inet_ntop(family, packed).removeprefix("::ffff:"))
-    assert "127.0.0.1" in listening
-    assert listening <= {"127.0.0.1", "::1"}
-
-
-def test_the_default_mesh_may_be_set(unusual):
-    with sc.connect(unusual.address) as client:
-        assert client.server_info().default_mesh == sc.Mesh(a=4, b=2)
-        x = np.random.default_rng(0).standard_normal((16, 8))
-        result = client.diff(x, axis=1, spec=sc.P("a", "b"))
-        np.testing.assert_array_equal(result.array, np.diff(x, axis=1))
 
 
 def test_the_mesh_left_open_follows_specs_and_size(client):
@@ -88,12 +28,14 @@ def test_reflection_lists_the_services(server):
     assert {"shardcall.v1.KernelService", "shardcall.v1.ServerInfoService", "grpc.health.v1.Health"} <= names
 
 
-def test_the_allocator_is_set_for_both_processes_by_default(server, unusual):
-    def tunables(pid: int) -> bool:
-        return b"glibc.malloc.mmap_threshold" in Path(f"/proc/{pid}/environ").read_bytes()
+def tunes_allocator(server: ServerProcess) -> list[bool]:
+    """Returns of each process of a server whether its allocator was set."""
+    environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in (server.process.pid, *server.worker_pids())]
+    return [b"glibc.malloc.mmap_threshold" in environment for environment in environments]
 
-    assert all(tunables(pid) for pid in [server.process.pid, *server.worker_pids()])
-    assert not any(tunables(pid) for pid in [unusual.process.pid, *unusual.worker_pids()])
+
+def test_the_allocator_is_set_for_both_processes_by_default(server):
+    assert tunes_allocator(server) == [True, True]
 
 
 def test_the_front_end_never_imports_jax(server):

@@ -1,18 +1,57 @@
-"""The tests of `test_serve.py` that take long."""
+"""`shardcall serve` with settings of its own and with wrong ones, its port, its health, and private servers."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from end_to_end.processes import wait_for
-from end_to_end.test_serve import shardcall
+from end_to_end.test_serve import tunes_allocator
+from servers import ServerProcess, running_server
+
+import shardcall as sc
+from shardcall import aio
 
 pytestmark = pytest.mark.long
+
+
+def shardcall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "shardcall.cli", *arguments]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def unusual() -> Iterator[ServerProcess]:
+    """A server with a default mesh that was set, and whose allocator is left alone."""
+    with running_server(
+        "--mesh", "a=4,b=2", "--no-tune-allocator", why="its mesh and its allocator are set"
+    ) as running:
+        yield running
+
+
+def test_the_default_mesh_and_the_allocator_may_be_set(unusual):
+    with sc.connect(unusual.address) as client:
+        assert client.server_info().default_mesh == sc.Mesh(a=4, b=2)
+        x = np.random.default_rng(0).standard_normal((16, 8))
+        result = client.diff(x, axis=1, spec=sc.P("a", "b"))
+        np.testing.assert_array_equal(result.array, np.diff(x, axis=1))
+        assert tunes_allocator(unusual) == [False, False]
 
 
 def test_a_port_in_use_is_reported_with_its_holder_and_a_remedy(server):
@@ -24,25 +63,20 @@ def test_a_port_in_use_is_reported_with_its_holder_and_a_remedy(server):
     assert "Traceback" not in said.stderr
 
 
-def test_an_address_of_another_host_is_refused_with_the_reason():
-    said = shardcall("serve", "--port", "0", "--host", "192.0.2.7", "--insecure-allow-remote")
-    assert said.returncode == 2
-    assert "an address of this host" in said.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "environment", "says"),
     [
         (["--devcies", "8"], {}, "--devices"),
-        (["--devices", "many"], {}, "devices"),
         (["--port", "x"], {"SHARDCALL_DEVCIES": "8"}, "reads the environment variable SHARDCALL_DEVCIES; did you mean"),
         (["--config", "/nonexistent/server.toml"], {}, "cannot be read"),
-        (["--mesh", "x:8"], {}, "x=4,y=2"),
         (["--mesh", "x=16", "--devices", "8"], {}, "needs 16 devices"),
+        (["--platform", "cpu", "--mesh", "x=3"], {}, "needs 3 devices, and there are 1"),
         (["--mesh", "x=2,x=2"], {}, "a different name"),
         (["--max-call-bytes", "4194304", "--max-bytes-in-flight", "1048576"], {}, "max_bytes_in_flight"),
+        (["--host", "0.0.0.0"], {}, "--insecure-allow-remote"),
+        (["--host", "192.0.2.7", "--insecure-allow-remote"], {}, "an address of this host"),
     ],
-    ids=["option", "value", "variable", "file", "mesh", "large mesh", "mesh axis twice", "bytes"],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_a_setting_that_cannot_be_is_refused_in_a_line(arguments, environment, says):
     said = shardcall("serve", "--port", "0", *arguments, **environment)
@@ -56,12 +90,6 @@ def test_a_mesh_that_cannot_start_is_reported_and_ends_the_server():
     assert said.returncode == 1
     assert re.search("^shardcall: the mesh could not be started: .*tpu.*$", said.stderr.splitlines()[-1])
     assert "started again" not in said.stderr + said.stdout  # what fails once fails again
-
-
-def test_a_mesh_larger_than_the_devices_is_reported_at_the_start():
-    said = shardcall("serve", "--port", "0", "--platform", "cpu", "--mesh", "x=3")
-    assert said.returncode == 2
-    assert "needs 3 devices, and there are 1" in said.stderr
 
 
 def test_the_exit_status_is_the_health(server):
@@ -96,8 +124,12 @@ def test_a_private_server_ends_with_its_owner():
     wait_for(gone)
 
 
-def test_help_lists_every_command_and_setting():
-    assert {"serve", "info", "health"} <= set(re.findall(r"\w+", shardcall("--help").stdout))
-    said = shardcall("serve", "--help", COLUMNS="200").stdout
-    assert "--max-call-bytes" in said
-    assert "--insecure-allow-remote" in said
+def test_a_private_server_ends_with_its_client() -> None:
+    async def use() -> str:
+        async with aio.local(devices=1) as client:
+            assert (await client.diff([1.0, 4.0])).array == [3.0]
+            return client.address
+
+    address = asyncio.run(use())
+    with pytest.raises(sc.ServerUnavailableError):
+        sc.connect(address)

@@ -9,35 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from end_to_end.processes import left_empty, wait_for
-from servers import ServerProcess, running_server
+from end_to_end.processes import wait_for
+from servers import ServerProcess
 
 import shardcall as sc
 
-MIB = 1 << 20
-SEGMENT_BYTES = 32 * MIB
 LARGE = np.random.default_rng(1).standard_normal((1024, 1024))  # 8 MiB
 
 
-@pytest.fixture(scope="module")
-def tight_server() -> Iterator[ServerProcess]:
-    with running_server(
-        "--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2, why="its segments are small"
-    ) as server:
-        yield server
-
-
 @pytest.fixture
-def tight(tight_server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server whose clients have one segment of 32 MiB each, and which gives memory back soon."""
-    with left_empty(tight_server) as server:
-        yield server
-
-
-@pytest.fixture
-def local(tight: ServerProcess) -> Iterator[sc.Client]:
+def local(limited: ServerProcess) -> Iterator[sc.Client]:
     """A client of that server."""
-    with sc.connect(tight.address) as client:
+    with sc.connect(limited.address) as client:
         yield client
 
 
@@ -62,13 +45,13 @@ def test_results_are_read_without_a_copy_and_keep_their_memory(local: sc.Client)
     np.testing.assert_array_equal(second, np.diff(LARGE + 1, axis=0, prepend=0.0))
 
 
-def test_arrays_stay_valid_after_the_client_is_closed(tight: ServerProcess):
-    with sc.connect(tight.address) as client:
+def test_arrays_stay_valid_after_the_client_is_closed(limited: ServerProcess):
+    with sc.connect(limited.address) as client:
         result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
         empty[...] = 3
     assert shared(result)
     assert shared(empty)
-    with sc.connect(tight.address) as other:  # whose segment is another
+    with sc.connect(limited.address) as other:  # whose segment is another
         wait_for(lambda: other.usage().segments == 0)
         theirs = other.empty(LARGE.shape)
         theirs[...] = 9
@@ -105,7 +88,7 @@ def test_an_operand_changed_after_the_answer_changes_no_result(local: sc.Client)
         np.testing.assert_array_equal(array.get(), LARGE[:512])
 
 
-def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess, local: sc.Client):
+def test_many_threads_of_two_clients_with_different_shapes(limited: ServerProcess, local: sc.Client):
     shapes = [(256, 1024), (300, 700), (128, 2048), (64, 64)]
     arrays = [np.random.default_rng(i).standard_normal(shape) for i, shape in enumerate(shapes)]
 
@@ -117,16 +100,7 @@ def test_many_threads_of_two_clients_with_different_shapes(tight: ServerProcess,
             for operand, result, first in held:  # what came before is still as it was
                 np.testing.assert_array_equal(result, np.diff(operand, axis=0, prepend=float(first)))
 
-    with sc.connect(tight.address, token=token_of("guest")) as second, ThreadPoolExecutor(8) as pool:
+    with sc.connect(limited.address, token=token_of("guest")) as second, ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(hammer, [local, second][i % 2], i) for i in range(8)]:
             done.result(60)
         assert local.usage().segments == 2
-
-
-def test_shared_memory_can_be_turned_off_by_the_client(tight: ServerProcess):
-    with sc.connect(tight.address, shared_memory=False) as client:
-        result = client.diff(LARGE, axis=0).array
-        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
-        assert not shared(result)
-        assert not shared(client.empty(LARGE.shape))
-        assert client.usage().segments == 0

@@ -1,4 +1,4 @@
-"""The tests of `test_shared_memory.py` that take long."""
+"""Segments of clients that are killed, fork or are interrupted, and clients that cannot share memory."""
 
 from __future__ import annotations
 
@@ -7,46 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from end_to_end.processes import X, is_busy, left_empty, wait_for
-from end_to_end.test_shared_memory import LARGE, SEGMENT_BYTES, shared
-from servers import ServerProcess, holds_nothing, running_server
+from end_to_end.processes import X, is_busy, stopped, wait_for
+from end_to_end.test_exits import run
+from end_to_end.test_shared_memory import LARGE, shared
+from servers import holds_nothing
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture(scope="module")
-def tight_server() -> Iterator[ServerProcess]:
-    with running_server(
-        "--max-segment-bytes", str(SEGMENT_BYTES), "--trim-after-s", "0.2", devices=2, why="its segments are small"
-    ) as server:
-        yield server
-
-
-@pytest.fixture
-def tight(tight_server: ServerProcess) -> Iterator[ServerProcess]:
-    """A server whose clients have one segment of 32 MiB each, and which gives memory back soon."""
-    with left_empty(tight_server) as server:
-        yield server
-
-
-def test_arrays_stay_valid_after_the_server_was_killed(server_factory):
-    server = server_factory(devices=1, why="it is killed")
-    with sc.connect(server.address) as client:
-        result, empty = client.diff(LARGE, axis=0).array, client.empty(LARGE.shape)
-        assert shared(result)
-        assert shared(empty)
-        server.process.kill()
-        server.process.wait(10)
-        np.testing.assert_array_equal(result, np.diff(LARGE, axis=0))
-        result[...] = empty[:-1] = 5
-        assert (empty[:-1] == result).all()
+SEGMENT_BYTES = 32 << 20
 
 
 def test_an_array_of_empty_is_an_operand_without_a_copy(server_factory):
@@ -119,9 +93,8 @@ with sc.connect(sys.argv[1], token=sys.argv[2]) as client:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can run a process as another user")
-def test_of_another_user_arrays_are_streamed(tight):
-    command = [sys.executable, "-c", _ANOTHER_USER, tight.address, token_of("guest")]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+def test_of_another_user_arrays_are_streamed(limited):
+    ended = run(_ANOTHER_USER, limited.address, token_of("guest"))
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
@@ -150,9 +123,8 @@ with sc.connect(sys.argv[1]) as client:
 """
 
 
-def test_a_child_process_keeps_the_results_that_its_parent_lets_go_of(tight):
-    command = [sys.executable, "-c", _FORKED, tight.address]
-    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+def test_a_child_process_keeps_the_results_that_its_parent_lets_go_of(limited):
+    ended = run(_FORKED, limited.address)
     assert ended.returncode == 0, ended.stderr
 
 
@@ -179,11 +151,10 @@ with sc.connect(sys.argv[1], shared_memory=sys.argv[2] == "True") as client:
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_ctrl_c_gives_everything_back_and_the_client_goes_on(tight, shared_memory: bool):
-    (worker,) = tight.worker_pids()
-    command = [sys.executable, "-c", _INTERRUPTED, tight.address, str(shared_memory)]
+def test_ctrl_c_gives_everything_back_and_the_client_goes_on(limited, shared_memory: bool):
+    command = [sys.executable, "-c", _INTERRUPTED, limited.address, str(shared_memory)]
     with (
-        sc.connect(tight.address) as observer,
+        sc.connect(limited.address) as observer,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=0) as process,
     ):
         assert process.stdin is not None
@@ -191,19 +162,17 @@ def test_ctrl_c_gives_everything_back_and_the_client_goes_on(tight, shared_memor
         observer.diff(X, axis=0)
         try:
             assert process.stdout.readline() == "first\n"
-            os.kill(worker, signal.SIGSTOP)
-            process.stdin.write("\n")
-            wait_for(lambda: is_busy(observer))
-            time.sleep(0.5)  # gRPC forgets, and does not end, a call that is interrupted while it is being started
-            process.send_signal(signal.SIGINT)
-            assert process.stdout.readline() == "interrupted\n"
-            wait_for(lambda: not is_busy(observer))
-            os.kill(worker, signal.SIGCONT)
+            with stopped(limited):
+                process.stdin.write("\n")
+                wait_for(lambda: is_busy(observer))
+                time.sleep(0.5)  # gRPC forgets, and does not end, a call that is interrupted while it is being started
+                process.send_signal(signal.SIGINT)
+                assert process.stdout.readline() == "interrupted\n"
+                wait_for(lambda: not is_busy(observer))
             wait_for(lambda: holds_nothing(observer))
             process.stdin.write("\n")
             assert process.stdout.readline() == "second\n"
             assert process.wait(30) == 0
             wait_for(lambda: holds_nothing(observer))
         finally:
-            os.kill(worker, signal.SIGCONT)
             process.kill()

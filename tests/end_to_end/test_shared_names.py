@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from end_to_end.filing import same
 from end_to_end.messages import token_of
 from end_to_end.processes import wait_for
 from rows import rows
-from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall import aio
+from shardcall import P, aio
 from shardcall_core.wire import token_file
 
 X = np.arange(32.0).reshape(8, 4)
@@ -21,36 +21,18 @@ US = token_file.user_name()
 SHARED = f"{US}/u"
 
 
-@pytest.fixture(scope="module")
-def naming() -> Iterator[ServerProcess]:
-    """A server whose leases end after 2 s, of which one client may have 30 arrays."""
-    with running_server("--lease-s", "2", "--max-resident-arrays", "40", why="its leases are short") as running:
-        yield running
-
-
 @pytest.fixture
-def ours(naming) -> Iterator[sc.Client]:
-    with sc.connect(naming.address) as client:
-        yield client
-        client.delete(*client.list(of_all_clients=True))
-
-
-@pytest.fixture
-def guest(naming, call_stream) -> Iterator[sc.Client]:
+def guest(leasing_server, call_stream) -> Iterator[sc.Client]:
     """A client of another principal, with and without a call stream."""
-    with sc.connect(naming.address, token=token_of("guest"), call_stream=call_stream) as client:
+    with sc.connect(leasing_server.address, token=token_of("guest"), call_stream=call_stream) as client:
         yield client
 
 
 @pytest.fixture
-def other(naming) -> Iterator[sc.Client]:
+def other(leasing_server) -> Iterator[sc.Client]:
     """A client of a third principal."""
-    with sc.connect(naming.address, token=token_of("owner")) as client:
+    with sc.connect(leasing_server.address, token=token_of("owner")) as client:
         yield client
-
-
-def same(actual: np.ndarray, expected: np.ndarray) -> None:
-    np.testing.assert_array_equal(actual, expected, strict=True)
 
 
 def test_a_guest_that_may_not_write_is_refused(ours, guest):
@@ -74,16 +56,16 @@ def test_a_guest_that_may_not_write_is_refused(ours, guest):
     same((g + 1).get(), X + 1)
 
 
-def test_what_a_guest_wrote_stays_without_the_guest(naming, ours):
+def test_what_a_guest_wrote_stays_without_the_guest(leasing_server, ours):
     h = ours.put(X, name="u")
     ours.share("u", with_="guest", write=True)
-    with sc.connect(naming.address, token=token_of("guest")) as guest:
+    with sc.connect(leasing_server.address, token=token_of("guest")) as guest:
         g = guest.open(SHARED)
         g += 1
         handle = g.handle
     wait_for(lambda: ours.usage().arrays == 1)
     same(h.get(), X + 1)
-    with sc.connect(naming.address, token=token_of("guest")) as guest:
+    with sc.connect(leasing_server.address, token=token_of("guest")) as guest:
         same(guest.get(handle), X + 1)
     h.delete()
     assert ours.usage().arrays == 0
@@ -188,9 +170,9 @@ def test_a_name_that_stands_for_nothing_cannot_be_shared(ours):
         ours.share("u", with_=US)
 
 
-def test_an_asynchronous_client_shares_names_and_lists_the_same_table(naming, ours):
+def test_an_asynchronous_client_shares_names_and_lists_the_same_table(leasing_server, ours):
     async def main() -> None:
-        async with aio.connect(naming.address) as client:
+        async with aio.connect(leasing_server.address) as client:
             h = await client.put(X, name="u")
             await client.share("u", with_="guest")
             table = await client.list()
@@ -203,3 +185,72 @@ def test_an_asynchronous_client_shares_names_and_lists_the_same_table(naming, ou
             await h.delete()
 
     asyncio.run(main())
+
+
+PLACED = {"mesh": sc.Mesh(x=8), "spec": P("x", None)}
+
+
+def test_a_guest_uses_the_array_in_every_call(ours, guest):
+    h = ours.put(X, **PLACED, name="u")
+    with pytest.raises(sc.ArrayLostError):
+        guest.open(SHARED)
+    ours.share("u", with_="guest")
+    g = guest.open(SHARED)
+    assert (g.name, g.type, g.mesh, g.spec) == (SHARED, h.type, h.mesh, h.spec)
+    assert g.handle != h.handle
+    same(g.get(), X)
+    same(guest.get(g.handle), X)
+    assert guest.describe(g).name == guest.describe(g.handle).name == SHARED
+    same(guest.diff(g, axis=0).array, np.diff(X, axis=0))
+    same(guest.submit("diff", g, axis=0).get(), np.diff(X, axis=0))
+    same(((g + 1) * g).get(), (X + 1) * X)
+    same(g[2:4].get(), X[2:4])
+    same(g.copy().get(), X)
+    same(np.concatenate([g, g]).get(), np.concatenate([X, X]))
+    same(guest.jit(lambda x: x * 2 + 1)(g).get(), X * 2 + 1)
+    large = np.ones((1 << 16, 4))
+    same(guest.matmul(large, g[:4]).array, large @ X[:4])  # chunks beside it
+    assert guest.plan("diff", g, axis=0).mesh == h.mesh
+    same(guest.compile("diff", g, axis=0)().array, np.diff(X, axis=0))
+    same(guest.reshard(g, spec=P(None, None), keep=True).array.get(), X)
+
+
+def test_a_guest_sees_what_the_owner_writes(ours, guest):
+    h = ours.put(X, **PLACED, name="u")
+    ours.share("u", with_="guest")
+    g = guest.open(SHARED)
+    part = g[2:4]
+    h[2:4] = 7
+    expected = X.copy()
+    expected[2:4] = 7
+    same(g.get(), expected)
+    same(part.get(), expected[2:4])
+    h += 1
+    assert float(g.sum()) == (expected + 1).sum()
+
+
+def test_a_guest_that_may_write_writes_for_all(ours, guest, other):
+    h = ours.put(X, **PLACED, name="u")
+    ours.share("u", with_="guest", write=True)
+    ours.share("u", with_="owner")
+    g, o = guest.open(SHARED), other.open(SHARED)
+    before, computed = g.copy(), g * 2
+    expected = X.copy()
+    g[1:3] = 7
+    expected[1:3] = 7
+    for array in (h, g, o, ours.open("u"), guest.open(SHARED)):
+        same(array.get(), expected)
+    same(before.get(), X)
+    same(computed.get(), X * 2)
+    h += 1
+    g *= 2
+    np.add(g, 1, out=g)
+    expected = (expected + 1) * 2 + 1
+    same(o.get(), expected)
+    same(h.get(), expected)
+    assert (h.name, h.spec, g.spec) == ("u", P("x", None), P("x", None))
+    (entry,) = (entry for entry in ours.list().entries if entry.name)
+    assert (entry.name, entry.owner) == ("u", US)
+    ours.share("u", with_="guest")
+    with pytest.raises(sc.AccessDeniedError):
+        g += 1

@@ -1,4 +1,4 @@
-"""The tests of `test_spans.py` that take long."""
+"""A collector of spans that does not respond, and one whose package is missing."""
 
 from __future__ import annotations
 

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-import socket
-
 import numpy as np
 import pytest
 from end_to_end.processes import wait_for
-from end_to_end.scraping import log_lines, metrics_url, scrape
-from servers import running_server
+from end_to_end.scraping import log_lines, scrape
 
 import shardcall as sc
 
 X = np.arange(24.0).reshape(6, 4)
-
-
-@pytest.fixture(scope="module")
-def observed(tmp_path_factory):
-    """A server that shows its metrics and logs every call; itself, where they are, and the log."""
-    log = tmp_path_factory.mktemp("observed") / "log"
-    with running_server(
-        "--metrics-port", "0", "--log-level", "debug", devices=2, log=log, why="its metrics are counted"
-    ) as running:
-        yield running, metrics_url(log), log
 
 
 def test_metrics_count_calls_phases_bytes_and_programs(observed, call_stream):
@@ -71,13 +58,6 @@ def test_memory_shared_with_the_client_is_counted_apart(observed):
     for path, nbytes in (("shared", 2 * large.nbytes), ("received", 0), ("sent", 0)):
         name = "shardcall_array_bytes_total"
         assert now.total(name, path=path) - before.total(name, path=path) == nbytes
-
-
-def test_a_connection_that_says_nothing_does_not_keep_metrics_from_others(observed):
-    _, url, _ = observed
-    host, port = url.removeprefix("http://").partition("/")[0].split(":")
-    with socket.create_connection((host, int(port))):
-        assert scrape(url).total("shardcall_ready") == 1
 
 
 def test_a_call_is_in_the_log_by_the_id_that_its_client_knows(observed, call_stream):

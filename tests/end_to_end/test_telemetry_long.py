@@ -1,4 +1,4 @@
-"""The tests of `test_telemetry.py` that take long."""
+"""Telemetry while the mesh restarts, and what `shardcall status` says."""
 
 from __future__ import annotations
 
@@ -12,26 +12,15 @@ import urllib.request
 
 import grpc
 import pytest
-from end_to_end.messages import open_channel, token_of
+from end_to_end.messages import open_channel
 from end_to_end.processes import wait_for
-from end_to_end.scraping import log_lines, metrics_url, scrape
+from end_to_end.scraping import log_lines, scrape
 from end_to_end.test_telemetry import X
-from servers import ServerProcess, running_server
+from servers import ServerProcess
 
 import shardcall as sc
-from shardcall_core.wire import token_file
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def observed(tmp_path_factory):
-    """A server that shows its metrics and logs every call; itself, where they are, and the log."""
-    log = tmp_path_factory.mktemp("observed") / "log"
-    with running_server(
-        "--metrics-port", "0", "--log-level", "debug", devices=2, log=log, why="its metrics are counted"
-    ) as running:
-        yield running, metrics_url(log), log
 
 
 def kill_the_worker(running: ServerProcess, url: str) -> None:
@@ -103,9 +92,9 @@ def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
     assert {(line["level"], line["reason"]) for line in others} == {("debug", "INVALID_VALUE")}
 
 
-def status(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def status(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "shardcall.cli", "status", *arguments]
-    environment = {**os.environ, "COLUMNS": "120", **environment}
+    environment = {**os.environ, "COLUMNS": "120"}
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
 
 
@@ -139,19 +128,3 @@ def test_status_reports_why_the_mesh_ended_while_it_is_away(observed):
     assert said["usage"]["mesh"]["restarts"] >= 1
     assert "signal 9" in said["usage"]["mesh"]["last_exit_reason"]
     wait_for(lambda: scrape(url).total("shardcall_ready") == 1)
-
-
-def test_status_without_a_server_says_what_to_do(server, tmp_path):
-    nobody = status(f"unix:{tmp_path}/no.sock")
-    assert nobody.returncode == 3
-    assert "start one with: shardcall serve" in nobody.stderr
-    assert "Traceback" not in nobody.stderr
-
-
-def test_status_without_the_scope_shows_the_caller_alone(server, client):
-    with client.put(X):
-        said = status(server.address, **{token_file.TOKEN_VARIABLE: token_of("runner")}).stdout
-    assert "ready, for" in said
-    assert "runner: 0 arrays, 0 bytes on the devices, " in said
-    for text in ("restarts", "spare worker", "memory", "segments", f"{token_file.user_name()}:"):
-        assert text not in said

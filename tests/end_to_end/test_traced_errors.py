@@ -10,12 +10,6 @@ import shardcall as sc
 X = np.arange(9.0).reshape(3, 3)
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
-
-
 def inverted(xp, u):
     return xp.linalg.inv(u * 0)  # 1: the line that errors name
 

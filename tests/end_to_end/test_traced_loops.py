@@ -7,17 +7,12 @@ from end_to_end.processes import is_busy, wait_for
 import shardcall as sc
 
 U = np.random.default_rng(5).normal(size=(13, 9))
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
+ROWS = {"mesh": {"x": 4}, "spec": ("x", None)}
 
 
 @pytest.fixture(scope="module")
 def u(client):
-    return client.put(U, mesh={"x": 4}, spec=("x", None))
+    return client.put(U, **ROWS)
 
 
 def test_loops_between_bounds_that_are_arguments(client, u):
@@ -124,3 +119,41 @@ def test_the_end_of_a_with_block_stops_loops(client, server):
     wait_for(lambda: not is_busy(client))
     with pytest.raises(sc.ArrayLostError):
         last.get()
+
+
+def test_short_loops_are_parts_of_the_program(client, u):
+    f = client.jit(lambda u: client.xp.fori_loop(0, 3, lambda i, s: s + u * i.astype("f8"), u) * 2)
+    assert np.allclose(f(u).get(), 8 * U)
+    assert len(f.trace(u).stages) == 1
+    many = client.jit(lambda u: client.xp.fori_loop(0, 1025, lambda i, s: s + 1, u) * 2)
+    assert len(many.trace(u).stages) == 2
+    assert np.allclose(many(u).get(), (U + 1025) * 2)
+
+
+def test_loops_outside_of_traced_functions(client, u):
+    xp = client.xp
+    assert np.allclose(xp.fori_loop(1, 4, lambda i, s: s * i, u).get(), U * 6)
+    assert xp.while_loop(lambda n: n < 100, lambda n: n * 3, 2).get() == 162
+    last, sums = xp.scan(lambda c, x: (c + x, {"sum": c + x}), np.zeros(9), u)
+    assert np.allclose(sums["sum"].get(), np.cumsum(U, axis=0))
+    assert np.allclose(last.get(), U.sum(axis=0))
+    assert xp.cond(u.sum() > 1e9, lambda a: a, lambda a: -a, u).get().tolist() == (-U).tolist()
+
+
+def test_the_usage_has_the_progress_of_loops(client, server):
+    def progress(handle):
+        return next((loop for loop in client.usage().loops if loop.request_id == handle), None)
+
+    with sc.connect(server.address) as other:
+        bounded = other.xp.fori_loop(0, 10**12, lambda i, s: s + 1, np.zeros(4))
+        wait_for(lambda: progress(bounded.handle))
+        first = progress(bounded.handle)
+        assert first.iterations > 0
+        assert first.iterations + first.iterations_left == 10**12
+        assert " of 1,000,000,000,000 iterations in " in str(client.usage())
+        wait_for(lambda: progress(bounded.handle).iterations > first.iterations)
+        without_end = other.xp.while_loop(lambda s: s[0] >= 0, lambda s: s + 1, np.zeros(4))
+        wait_for(lambda: progress(without_end.handle))
+        assert " of " not in str(progress(without_end.handle))
+    wait_for(lambda: not is_busy(client))
+    assert client.usage().loops == ()

@@ -1,196 +1,175 @@
-"""The tests of `test_traced_programs.py` that take long."""
+"""Traced programs that take long: loops in loops, the lines of their errors, and as many calls as there may be."""
 
 import numpy as np
 import pytest
-from end_to_end.test_traced_programs import LARGE, U, calls, put, step
+from end_to_end.processes import is_busy, wait_for
+from end_to_end.test_traced_errors import X, at, inverted, of_an_index
+from end_to_end.test_traced_loops import ROWS, U
+from end_to_end.test_traced_vmap import RANDOM, W
+from end_to_end.test_traced_vmap import X as EXAMPLES
 
 import shardcall as sc
-from shardcall._src.traced.tracing import FunctionTracer
-from shardcall_core.graphs.graph import Constant
+from shardcall_core.graphs.graph import Graph, Node, Value
 
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
-
-
-def test_by_default_the_compiler_rounds_as_it_likes(client):
-    u = put(client, LARGE)
-    fast, exact = client.jit(step), client.jit(step, exact=True)
-    expected = step(LARGE, 0.1)
-    assert np.allclose(fast(u, 0.1).get(), expected, rtol=1e-13, atol=1e-13)
-    assert np.array_equal(exact(u, 0.1).get(), expected)
-    assert fast.trace(u, 0.1).stages[0].parameters.get("exact") is None
-    assert fast.trace(u, 0.1).key != exact.trace(u, 0.1).key
-    halved = client.jit(lambda u: u[1:-1] * 0.5)
-    assert [item for node in halved.trace(u).form.nodes for item in node.operands][1] == Constant.of(np.array([1, 0]))
-    assert not halved.plan(u).reproducible
-
-
-def test_methods_of_the_client_are_traced(client):
-    @client.jit
-    def f(u):
-        shifted = client.shift(u, 1, axis=0, fill=2.0).array
-        by_row, by_column = client.gradient(u)
-        return client.matmul(shifted, u.T, keep=True) + 1, by_row + by_column, client.submit("negative", u)
-
-    product, slopes, negated = f(put(client, U))
-    shifted = np.concatenate([np.full((1, 9), 2.0), U[:-1]])
-    assert np.allclose(product.get(), shifted @ U.T + 1)
-    assert np.allclose(slopes.get(), sum(np.gradient(U)))
-    assert np.array_equal(negated.get(), -U)
-
-
-def test_arrays_of_this_process_are_arguments(client):
-    @client.jit
-    def f(u, k):
-        return u * k
-
-    result = f(U, np.float32(3))
-    assert isinstance(result, sc.RemoteArray)
-    assert np.array_equal(result.get(), U * np.float32(3))
-    assert f(U.astype("f4"), 3).dtype == np.float32
-
-
-def test_results_have_the_specs_that_are_asked_for(client):
-    def f(u):
-        return u + 1, u.sum(axis=0)
-
-    u = put(client, U)
-    assert [item.spec for item in client.jit(f)(u)] == [sc.P("x", None), sc.P(None)]
-    assert [item.spec for item in client.jit(f, out_specs=[(None, "x")])(u)] == [sc.P(None, "x"), sc.P(None)]
-
-
-def test_static_arguments_are_those_of_the_caller(client):
-    @client.jit(static=("power", 2), exact=True)
-    def f(u, power, how):
-        for _ in range(power):
-            u = u * 2 if how == "double" else u + 1
-        return u
-
-    u = put(client, U)
-    assert np.array_equal(f(u, 2, "double").get(), U * 4)
-    assert np.array_equal(f(u, how="more", power=3).get(), U + 1 + 1 + 1)
-    with pytest.raises(sc.TracingError, match="not hashable"):
-        f(u, 1, ["double"])
-    with pytest.raises(sc.InvalidParameterError, match=r"static has 'n', .* parameters u"):
-        client.jit(lambda u: u, static="n")
-    with pytest.raises(sc.TracingError, match=r"argument how of <lambda> .* is a str.*static"):
-        client.jit(lambda u, how: u)(u, "double")
-
-
-def test_a_function_is_traced_once_per_structure_and_type(client, monkeypatch):
-    traces = []
-    monkeypatch.setattr(FunctionTracer, "_traced", _counted(FunctionTracer._traced, traces))
-    f = client.jit(lambda u, k: u * k["a"])
-    u = put(client, U)
-    for k in range(3):
-        assert np.array_equal(f(u, {"a": float(k)}).get(), U * k)
-    assert len(traces) == 1
-    f(u, {"a": 1})
-    f(put(client, LARGE), {"a": 1.0})
-    f(put(client, U.astype("f4")), {"a": 1.0})
-    assert len(traces) == 4
-    gradient = client.grad(lambda u: (u * u).sum())
-    assert np.array_equal(gradient(u).get(), gradient(u).get())
-    assert len(traces) == 5
-
-
-def _counted(function, recorded):
-    def counted(*args, **kwargs):
-        recorded.append(args)
-        return function(*args, **kwargs)
-
-    return counted
-
-
-def test_clients_have_one_program_for_one_function(client, server):
-    def f(u, k):
-        return np.tanh(u) * k
-
-    with sc.connect(server.address) as other:
-        client.jit(f)(put(client, LARGE), 2.0).get()
-        assert client.jit(f).trace(LARGE, 2.0).key == other.jit(f).trace(LARGE, 3.0).key
-        assert other.jit(f).plan(sc.Array((64, 64), "f8"), 2.0).strategy == "composed"
-
-
-def test_long_loops_are_one_call(client):
-    result, kernels = calls(client, client.jit(lambda n: n + 1).repeat, 5, times=3000)
-    assert kernels == ["graph"]
-    assert int(result) == 3005
-    inner = client.jit(lambda u, v: u + v)
-    assert int(client.jit(lambda u: inner.repeat(u, 3, times=2))(1)) == 7
-
-
-@pytest.mark.parametrize("count", [600, pytest.param(4096, marks=pytest.mark.long)])
-def test_a_program_of_many_calls(client, count):
+def test_a_program_of_many_calls(client):
     def many(u, c):
-        for _ in range(count // 2):
+        for _ in range(2048):
             u = u * 0.5 + c
         return u
 
     expected = many(U, 0.25)
-    assert np.array_equal(client.jit(many)(put(client, U), 0.25).get(), expected)
+    assert np.array_equal(client.jit(many)(client.put(U, **ROWS), 0.25).get(), expected)
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1024, marks=pytest.mark.long)])
-def test_a_program_of_many_arguments_and_results(client, count):
-    arrays = [np.full(3, k) for k in range(count)]
+def test_a_program_of_many_arguments_and_results(client):
+    arrays = [np.full(3, k) for k in range(1024)]
     results = client.jit(lambda arrays: [x + x for x in arrays])(arrays)
     assert all(np.array_equal(result.get(), 2 * x) for result, x in zip(results, arrays, strict=True))
 
 
-def test_limits_of_programs(client):
-    rows = [np.full((13, 9), float(k)) for k in range(1100)]  # more bytes than a constant has
+def test_loops_in_loops(client):
+    xp, u = client.xp, client.put(U, **ROWS)
 
-    def many(u, count):
-        for k in range(count):
-            u = np.sin(u) + rows[k]
-        return u
+    @client.jit
+    def f(u, count):
+        scale = u.max()
 
-    u, traced = put(client, U), client.jit(many, static="count")
-    with pytest.raises(sc.TracingError, match=r"takes 1101 arrays and numbers.* at most 1,024 of each"):
-        traced(u, 1100)
-    rows = rows[:70]
-    with pytest.raises(sc.TracingError, match=r"takes 71 arrays and numbers.* is transformed 64"):
-        client.jit(client.checkpoint(lambda u: sum(rows, start=u)))(u)
+        def row(carry, x):
+            return xp.while_loop(lambda c: c.sum() < 100, lambda c: abs(c) * 2 + scale, carry + x), carry.sum()
 
-    def loops(u):
-        for k in range(41):
-            u = client.xp.fori_loop(0, k + 2, lambda _, s: many_sines(s, 100), u)
-        return u
+        def body(i, state):
+            last, sums = xp.scan(row, state.sum(axis=0), u)
+            return xp.cond(i == 0, lambda: state + 1, lambda: state - last + sums[0])
 
-    with pytest.raises(sc.TracingError, match=r"has 4141 calls of kernels, .* at most 4,096"):
-        client.jit(loops)(u)
-    with pytest.raises(sc.TracingError, match="more than 4096 calls"):
-        client.jit(lambda u: many_sines(u, 5000))(u)
-    with pytest.raises(sc.TracingError, match="returns no array"):
-        client.jit(lambda u: None)(u)
-    with pytest.raises(sc.TracingError, match="mesh= was given to sin"):
-        client.jit(lambda u: client.xp.sin(u, mesh={"x": 2}))(u)
+        return xp.fori_loop(0, count, body, u)
 
-
-def many_sines(u, count):
-    for _ in range(count):
-        u = np.sin(u)
-    return u
+    state = U
+    for i in range(3):
+        carry, sums = state.sum(axis=0), []
+        for x in U:
+            sums.append(carry.sum())
+            carry = carry + x
+            while carry.sum() < 100:
+                carry = abs(carry) * 2 + U.max()
+        state = state + 1 if i == 0 else state - carry + sums[0]
+    assert np.allclose(f(u, 3).get(), state)
+    steps = client.jit(lambda s: f(s, 2))
+    assert np.allclose(steps.repeat(u, times=1).get(), f(u, 2).get())
 
 
-def test_two_clients_with_one_function_compile_it_once(client, server):
-    step = client.jit(lambda u: np.tanh(u * 3.25).sum(axis=0) + 1)
-    step(np.ones((13, 9))).get()
-    before = client.usage().programs
-    with sc.connect(server.address) as other:
-        total = other.jit(lambda v: [np.sin(v), np.add(np.sum(np.tanh(np.multiply(v, 3.25)), 0), 1)][1])
-        assert np.allclose(total(np.ones((13, 9))).get(), 13 * np.tanh(3.25) + 1)
-    assert client.usage().programs == before
+def test_a_loop_without_end_leaves_others_served(client, server):
+    pids = server.worker_pids()
+    other = sc.connect(server.address)
+    try:
+        endless = other.xp.fori_loop(0, 2**62, lambda i, s: s + 1, np.zeros(4))
+        for k in range(5):
+            assert (client.put(np.arange(4)) + k).get().tolist() == [k, k + 1, k + 2, k + 3]
+        with pytest.raises(TimeoutError):
+            endless.get(timeout=0.2)
+    finally:
+        other.close()  # which ends the loop
+    node = Node("add", (Value(-1, 0), Value(-1, 1)))
+    loop = {"graph": Graph((node,), (Value(0, 0),)), "carried": (0,)}
+    with pytest.raises(sc.DeadlineExceededError):
+        client.call("graph", np.zeros(4), np.float64(1), np.int64(2**62), **loop, timeout=0.7)
+    wait_for(lambda: not is_busy(client))
+    assert client.call("graph", np.zeros(4), 1.0, np.int64(10**5), **loop).array.tolist() == [1e5] * 4
+    assert server.worker_pids() == pids
 
 
-def test_parameters_that_are_equal_and_of_other_types_are_other_calls(client):
-    u = client.put(np.arange(12.0).reshape(4, 3))
-    assert np.array_equal(client.jit(lambda u: np.roll(u, 1, 0))(u).get(), np.roll(u.get(), 1, 0))
-    with pytest.raises(sc.ShardcallError, match="True"):
-        client.jit(lambda u: np.roll(u, True, 0))(u)
+def test_a_part_of_a_column_is_read_and_written_where_it_is(client):
+    def swept(xp, u):
+        def body(j, u):
+            u[1:-1, j] += 0.5 * u[1:-1, j - 1]
+            u[j % 3, ::2] = u[::-1, j][:5]
+            return u
+
+        return xp.fori_loop(1, 9, body, u)
+
+    expected = U.copy()
+    for j in range(1, 9):
+        expected[1:-1, j] += 0.5 * expected[1:-1, j - 1]
+        expected[j % 3, ::2] = expected[::-1, j][:5]
+    u = client.put(U, **ROWS)
+    f = client.jit(lambda u: swept(client.xp, u))
+    assert np.allclose(f(u).get(), expected)
+    g = client.jit(lambda u: client.xp.fori_loop(1, 9, lambda j, u: u.at[1:-1, j].multiply(2.0), u))
+    doubled = U.copy()
+    doubled[1:-1, 1:] *= 2
+    assert np.allclose(g(u).get(), doubled)
+    kernels = [node.kernel for body in g.trace(u).form.nodes[-1].parameters for node in getattr(body[1], "nodes", ())]
+    assert kernels.index("take") < kernels.index("getitem") < kernels.index("put_at")
+
+
+def loss(params, x):
+    return np.mean(np.tanh(x @ params["w"] + params["b"]) ** 2)
+
+
+def slopes(params, x):
+    """The derivatives of `loss` of one row, by hand."""
+    hidden = np.tanh(x @ params["w"] + params["b"])
+    back = 2 * hidden * (1 - hidden**2) / hidden.size
+    return np.outer(x, back), back
+
+
+@pytest.mark.parametrize("spec", [("x", None), (None, "x")])
+def test_gradients_per_example(client, spec):
+    params, x = {"w": W, "b": RANDOM.normal(size=7)}, client.put(EXAMPLES, mesh={"x": 4}, spec=spec)
+    row = client.vmap(client.grad(loss), in_axes=(None, 0))(params, x)
+    expected = [slopes(params, row) for row in EXAMPLES]
+    assert np.allclose(row["w"].get(), np.stack([by_w for by_w, _ in expected]), rtol=1e-12)
+    assert np.allclose(row["b"].get(), np.stack([by_b for _, by_b in expected]), rtol=1e-12)
+    total = client.grad(lambda params, x: client.vmap(loss, in_axes=(None, 0))(params, x).sum())(params, x)
+    assert np.allclose(total["w"].get(), sum(by_w for by_w, _ in expected), rtol=1e-12)
+
+
+def in_a_loop(xp, u):
+    def body(_, v):
+        w = v + 1
+        return xp.linalg.inv(v * 0) + w  # 3
+
+    return xp.fori_loop(0, 5, body, u + 1)
+
+
+def in_a_slice(xp, u):
+    v = xp.fori_loop(
+        0,
+        xp.sum(u != 7),
+        lambda _, v: xp.linalg.inv(v * 0),  # 4
+        u * 2,
+    )
+    return v + 1
+
+
+def behind_slices(xp, u):
+    v = xp.fori_loop(0, 2000, lambda _, v: v + 1, u) + 1
+    return np.transpose(v) @ v + xp.linalg.inv(v * 0)  # 2
+
+
+def in_a_branch(xp, u):
+    return xp.cond(
+        u.sum() > 0,
+        lambda v: xp.linalg.inv(v - v) + v,  # 3
+        lambda v: v,
+        u,
+    )
+
+
+REFUSED = {
+    "in a function": (inverted, 1, "inv", sc.LinAlgError),
+    "in a loop": (in_a_loop, 3, "inv", sc.LinAlgError),
+    "in a loop that runs in slices": (in_a_slice, 4, "inv", sc.LinAlgError),
+    "behind a loop that runs in slices": (behind_slices, 2, "inv", sc.LinAlgError),
+    "in a branch": (in_a_branch, 3, "inv", sc.LinAlgError),
+    "an index": (of_an_index, 1, "take", sc.IndexOutOfRangeError),
+}
+
+
+@pytest.mark.parametrize(("function", "line", "kernel", "error"), REFUSED.values(), ids=REFUSED)
+def test_errors_of_values_name_the_line(client, function, line, kernel, error):
+    result = client.jit(lambda u: function(client.xp, u))(client.put(X))
+    with pytest.raises(error, match=r"^<lambda> \(.*, failed: " + at(function, line, kernel)):
+        result.get()

@@ -9,12 +9,6 @@ RANDOM = np.random.default_rng(11)
 X, Y, W = RANDOM.normal(size=(13, 5)), RANDOM.normal(size=13), RANDOM.normal(size=(5, 7))
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
-
-
 def test_axes_are_those_of_trees_and_of_results(client):
     def f(pair, scale, *, offset):
         u, (v,) = pair
@@ -117,3 +111,8 @@ def test_arrays_from_outside_do_not_change(client):
 
     with pytest.raises(sc.TracingError, match=r"from outside of it.*begin with a copy\(\)"):
         client.jit(f)(X)
+
+
+def test_seeds_may_be_mapped(client):
+    drawn = client.vmap(lambda seed: client.xp.normal(seed, 5))(np.arange(3))
+    assert np.array_equal(drawn.get(), np.stack([client.normal(seed, 5).array for seed in range(3)]))

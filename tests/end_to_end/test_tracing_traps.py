@@ -1,17 +1,13 @@
 """Code that a trace could get wrong silently: it is right, or raises an error that says what to write."""
 
+import random
+
 import numpy as np
 import pytest
 
 import shardcall as sc
 
 U = np.random.default_rng(5).normal(size=(13, 9))
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +156,138 @@ def test_an_error_of_the_function_is_raised_unchanged(client, u):
     with pytest.raises(KeyError):
         client.jit(f)(u)
     assert np.array_equal((u + 1).get(), U + 1)
+
+
+def test_numbers_stay_python_numbers(client):
+    narrow, small = U.astype("f4"), np.arange(5, dtype="i1")
+    halved = client.jit(lambda u, dt: u * dt + 2 * dt**2 - (1 - dt) / 3, exact=True)
+    result = halved(client.put(narrow), 0.1)
+    assert result.dtype == np.float32
+    assert np.array_equal(result.get(), narrow * 0.1 + 2 * 0.1**2 - (1 - 0.1) / 3)
+    chosen = client.jit(lambda u, fill: np.where(u > 0, u, fill))(client.put(narrow), 0)
+    assert chosen.dtype == np.float32
+    added = client.jit(lambda n, k: (n + k, n < 1000, np.sin(k) * np.float32(1)))
+    sums, below, sine = added(client.put(small), 3)
+    assert (sums.dtype, sine.dtype, below.get().all()) == (np.int8, np.float64, True)
+    assert np.array_equal(sums.get(), small + 3)
+    assert float(sine) == pytest.approx(np.sin(3), rel=1e-14)
+    with pytest.raises(sc.OperandOverflowError, match="the integer 300 beside an array of int8"):
+        added(client.put(small), 300)
+
+
+def test_methods(client, u):
+    class Model:
+        def __init__(self, rate):
+            self.rate = rate
+
+        @client.jit
+        def apply(self, u):
+            return u * self.rate
+
+        @client.jit(static=("self", "n"))
+        def power(self, u, n):
+            return u**n if n > 1 else u * self.rate
+
+        slope = client.grad(lambda self, u: (u * u * self.rate).sum(), argnums=1)
+
+    one, other = Model(2.0), Model(np.arange(9.0))
+    for model in (one, other):
+        assert np.array_equal(model.apply(u).get(), U * model.rate)
+        assert np.array_equal(model.power(u, 1).get(), U * model.rate)
+        assert np.allclose(model.slope(u).get(), 2 * U * model.rate)
+    one.rate = 3.0
+    assert np.array_equal(one.apply(u).get(), U * 3)
+    assert np.array_equal(one.apply.repeat(u, times=2).get(), U * 3 * 3)
+    assert isinstance(Model.apply, sc.TracedFunction)
+
+
+def test_the_layout_of_a_result_may_be_set(client, u):
+    xp, spec = client.xp, sc.P(None, "x")
+    assert xp.with_spec(u, spec).spec == spec
+    laid = client.jit(lambda u: xp.with_spec(u * 2, spec) + 1)
+    assert laid.plan(u).results[0].spec == spec
+    assert np.array_equal(laid(u).get(), U * 2 + 1)
+    with pytest.raises(sc.ShardcallError, match="y"):
+        client.jit(lambda u: xp.with_spec(u, sc.P("y")))(u).get()
+
+
+def test_layouts_of_results_follow_the_operands(client):
+    def plan(f, *specs):
+        arrays = [client.put(np.ones((13, 9)), mesh={"a": 2, "b": 2}, spec=spec) for spec in specs]
+        return client.jit(f).plan(*arrays).results[0].spec
+
+    rows, columns, both = sc.P("a", None), sc.P(None, "b"), sc.P("a", "b")
+    assert plan(lambda x, y: np.tanh(x[0] + y), columns, both) == both
+    assert plan(lambda x, y: x @ y.T, rows, sc.P("b", None)) == both
+    assert plan(lambda x, y: np.exp(x @ y.T) + 1, rows, sc.P("b", None)) == both
+
+
+def test_both_branches_of_cond_are_in_the_program(client, u):
+    def f(u, scale):
+        return client.xp.cond(u.sum() > 0, lambda a, b: (a * b, a), lambda a, b: (a - b, b * a), u, scale)
+
+    for array in (np.abs(U), -np.abs(U)):
+        product, other = client.jit(f)(client.put(array), 2.0)
+        assert np.array_equal(product.get(), array * 2 if array.sum() > 0 else array - 2)
+        assert np.array_equal(other.get(), array if array.sum() > 0 else array * 2)
+    with pytest.raises(TypeError, match="different structures"):
+        client.xp.cond(True, lambda: (1,), lambda: [1])
+    with pytest.raises(TypeError, match="shape"):
+        client.xp.cond(u > 0, lambda: 1, lambda: 2)
+    with pytest.raises(TypeError, match="the same type"):
+        client.xp.cond(True, lambda: u, lambda: u[0])
+
+
+SHIFT = 1.0
+
+
+def test_values_from_outside_are_those_of_the_call(client, u, monkeypatch):
+    row, options, w = np.arange(9.0), {"scale": 2}, client.put(U, mesh={"x": 4})
+    factor = 2.0
+
+    def inner(u):
+        return u * (row * 2) + SHIFT
+
+    f = client.jit(lambda u: inner(u) * options["scale"] - w * factor, exact=True)
+
+    def check():
+        assert np.array_equal(f(u).get(), (U * (row * 2) + SHIFT) * options["scale"] - w.get() * factor)
+
+    check()
+    row[3] = -1
+    check()
+    options["scale"] = 3
+    check()
+    w[2] = 7
+    check()
+    w = client.put(U * 3, mesh={"x": 4})
+    check()
+    factor = 5.0
+    check()
+    monkeypatch.setitem(globals(), "SHIFT", 4)
+    check()
+
+
+def test_random_numbers_of_this_process_are_refused(client, u):
+    generator = np.random.default_rng(0)
+    for f in (
+        lambda u: u + np.random.normal(size=9),
+        lambda u: u + np.random.rand(),
+        lambda u: u + np.random.default_rng().normal(),
+        lambda u: u + generator.normal(size=(13, 1)),
+        lambda u: u + random.random(),
+    ):
+        with pytest.raises(sc.TracingError, match=r"np\.random.*client\.xp\.normal\(seed"):
+            client.jit(f)(u)
+
+    class Model:
+        rng = np.random.default_rng(0)
+
+    model = Model()
+    with pytest.raises(sc.TracingError, match=r"np\.random"):
+        client.jit(lambda u: client.xp.fori_loop(0, 3, lambda _, s: s + model.rng.normal(), u))(u)
+    fixed = client.jit(lambda u: u + np.random.default_rng(3).normal(size=9))
+    assert np.array_equal(fixed(u).get(), U + np.random.default_rng(3).normal(size=9))
+    drawn = client.jit(lambda seed: client.xp.normal(seed, 5))
+    assert np.array_equal(drawn(7).get(), client.normal(7, 5).array)
+    assert not np.array_equal(drawn(7).get(), drawn(8).get())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import shardcall as sc
-from shardcall import P
+from shardcall import P, aio
 
 TRANSPORTS: dict[str, dict[str, bool]] = {
     "call stream, shared memory": {},
@@ -107,3 +108,27 @@ def test_errors_are_the_same_and_the_next_call_is_right(client):
                 use()
             assert lost.value.reason == "ARRAY_LOST"
         same(client.add(x, x, mesh=MESH, spec=ROWS).array, x + x)
+
+
+def test_values_are_refused_after_all_operands_have_arrived(client):
+    for x in arrays("small", "several chunks"):
+        powers = np.ones(x.shape, np.int64)
+        powers[-1:] = -1
+        with pytest.raises(sc.InvalidOperandError, match="a negative integer") as caught:
+            client.power(powers, powers, mesh=MESH, spec=ROWS)
+        assert (caught.value.reason, caught.value.field) == ("INVALID_VALUE", "y")
+        same(client.power(powers, abs(powers), mesh=MESH, spec=ROWS).array, powers)
+
+
+def test_asynchronous_calls_are_alike(server, options):
+    async def calls() -> None:
+        async with aio.connect(server.address, **options) as client:
+            for x in arrays():
+                there = await client.put(x, mesh=MESH, spec=ROWS)
+                kept = (await client.add(there, x, keep=True)).array
+                same(await client.get(kept), x + x)
+                same((await client.subtract(kept, x)).array, (x + x) - x)
+                with pytest.raises(sc.AxisError):
+                    await client.call("diff", there, axis=2)
+
+    asyncio.run(calls())

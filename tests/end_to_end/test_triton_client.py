@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from end_to_end.messages import token_of
-from servers import running_server
 
 import shardcall as sc
 from shardcall_core.wire import token_file
@@ -18,18 +17,13 @@ VARIABLE = "TRITON_PYTHON"
 _CALLS = Path(__file__).parent / "triton_calls.py"
 
 
-def test_tritonclient_runs_unchanged() -> None:
-    python = os.environ.get(VARIABLE)
-    if not python:
-        pytest.skip(f"{VARIABLE} names no Python with tritonclient[grpc]")
+@pytest.mark.skipif(not os.environ.get(VARIABLE), reason=f"{VARIABLE} names no Python with tritonclient[grpc]")
+def test_tritonclient_runs_unchanged(serving) -> None:
     weights = np.full((8, 8), 2, np.float32)
-    with (
-        running_server("--shared-memory-regions", why="it has regions of shared memory") as server,
-        sc.connect(server.address) as client,
-    ):
+    with sc.connect(serving.address) as client:
         types = sc.Array((8, 8), "float32"), sc.Array((), "float32")
         client.publish(lambda x, scale: (weights @ x * scale, x.sum()), "model", *types)
-        command = (python, _CALLS, server.address, token_of(token_file.user_name()))
+        command = (os.environ[VARIABLE], _CALLS, serving.address, token_of(token_file.user_name()))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
     assert done.stdout.split() == ["described", "inferred", "through_shared_memory"], done.stderr[-2000:]

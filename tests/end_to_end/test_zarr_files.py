@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.filing import Filing, filing_server, refused, same, without_files
-from end_to_end.processes import wait_for
+from end_to_end.filing import read, refused, same
 from rows import rows
 
 import shardcall as sc
@@ -24,22 +20,6 @@ codecs = pytest.importorskip("zarr.codecs")
 
 X = np.arange(35.0).reshape(7, 5)
 LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory) -> Iterator[Filing]:
-    with filing_server(tmp_path_factory.mktemp("arrays")) as served:
-        yield served
-
-
-@pytest.fixture
-def filing(shared) -> Iterator[Filing]:
-    with without_files(shared) as emptied:
-        yield emptied
-
-
-def read(path: Path) -> np.ndarray:
-    return np.asarray(zarr.open_array(path, mode="r")[...])
 
 
 def write(path: Path, x: np.ndarray, **options: object) -> None:
@@ -80,14 +60,6 @@ def test_every_block_of_a_device_is_a_chunk_that_zarr_reads_and_every_sharding_l
     filing.client.remove_file("b.zarr")
 
 
-@rows("shape", [(), (1,), (0,), (3, 0, 2), (2, 3, 4, 5), (1, 1), (17,)])
-def test_every_shape_is_loaded_as_it_was_saved(shape, filing):
-    x = np.random.default_rng(1).standard_normal(shape)
-    filing.client.save(filing.client.put(x), "a.zarr")
-    same(read(filing.folder / "a.zarr"), x)
-    same(filing.client.load("a.zarr").get(), x)
-
-
 @rows(
     ("dtype", "fill"), [("float32", np.nan), ("float64", -np.inf), ("int16", -7), ("bool", True), ("complex64", 2 - 1j)]
 )
@@ -121,14 +93,6 @@ def test_directories_are_listed_as_files_and_removed(filing):
     assert not client.remove_file("runs/1/a.zarr")
     assert sorted(os.listdir(filing.folder)) == ["a.npy", "b.zarr"]
     assert refused(lambda: client.load("runs/1/a.zarr")) == "FILE_NOT_FOUND"
-
-
-@rows("name", [".zarr", "a.zarr/b.npy", "a.npy/b.zarr", "a.zarr/", "../a.zarr", "a.zarr/../b.npy", "a.zarr//b", "b/u"])
-def test_names_that_lead_elsewhere_are_refused(name, filing):
-    client = filing.client
-    for call in (lambda: client.save(client.put(X), name), lambda: client.load(name), lambda: client.remove_file(name)):
-        assert refused(call) == "INVALID_PARAMETER"
-    assert filing.files() == []
 
 
 def test_links_are_not_followed(filing, tmp_path):
@@ -208,36 +172,3 @@ def test_a_chunk_that_was_cut_off_is_refused(size, filing):
         chunk = filing.folder / "a.zarr/c/0/0"
         chunk.write_bytes(chunk.read_bytes()[: min(size, chunk.stat().st_size - 1)])
         assert refused(lambda: filing.client.load("a.zarr")) == "FILE_DAMAGED"
-
-
-def test_a_full_disk_leaves_the_array_before(filing):
-    """A limit of the worker's files stands for the disk, whose end a write reaches in the same way."""
-    client = filing.client
-    client.save(client.put(X), "a.zarr")
-    (worker,) = filing.running.worker_pids()
-    before = resource.prlimit(worker, resource.RLIMIT_FSIZE)
-    resource.prlimit(worker, resource.RLIMIT_FSIZE, (50_000, before[1]))
-    try:
-        with pytest.raises(sc.ResourceExhaustedError, match="takes no more") as caught:
-            client.save(client.put(np.zeros(10_000), mesh=sc.Mesh(x=1), spec=P(None)), "a.zarr")
-    finally:
-        resource.prlimit(worker, resource.RLIMIT_FSIZE, before)
-    assert caught.value.reason == "FILE_LIMIT"
-    assert os.listdir(filing.folder) == ["a.zarr"]
-    same(client.load("a.zarr").get(), X)
-
-
-def test_a_save_whose_caller_leaves_changes_nothing(filing):
-    client = filing.client
-    client.save(client.put(X), "a.zarr")
-    h = client.put(X * 2)
-    (worker,) = filing.running.worker_pids()
-    os.kill(worker, signal.SIGSTOP)
-    try:
-        with pytest.raises(sc.DeadlineExceededError):
-            client.save(h, "a.zarr", timeout=0.2)
-        wait_for(lambda: os.listdir(filing.folder) == ["a.zarr"])
-    finally:
-        os.kill(worker, signal.SIGCONT)
-    same(client.load("a.zarr").get(), X)
-    assert os.listdir(filing.folder) == ["a.zarr"]

@@ -1,46 +1,27 @@
-"""The tests of `test_zarr_files.py` that take long."""
+"""Zarr arrays of every type and codec, of zarr and of xarray, and chunks that announce much."""
 
 from __future__ import annotations
 
 import gzip
-import os
-import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.filing import Filing, filing_server, refused, same, without_files
-from end_to_end.processes import wait_for
-from end_to_end.test_zarr_files import GRID, LINE, X, codecs, read, tree_bytes, write, zarr
+from end_to_end.filing import read, refused, same
+from end_to_end.test_zarr_files import GRID, LINE, X, codecs, tree_bytes, write, zarr
 from rows import rows
-from servers import alive
 
 import shardcall as sc
 from shardcall import P
 from shardcall_core.types.element_types import DTYPES
-from shardcall_core.wire import token_file
-from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.files.zarr_metadata import WRITTEN_CHUNK_BYTES
 
 pytestmark = pytest.mark.long
 
 pytest.importorskip("tensorstore")
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory) -> Iterator[Filing]:
-    with filing_server(tmp_path_factory.mktemp("arrays")) as served:
-        yield served
-
-
-@pytest.fixture
-def filing(shared) -> Iterator[Filing]:
-    with without_files(shared) as emptied:
-        yield emptied
 
 
 def test_every_element_type_but_uint4_is_loaded_as_it_was_saved(filing):
@@ -151,28 +132,6 @@ def test_chunks_that_announce_much_take_no_memory(filing):
         write(path, X, chunks=(7, 5), compressors=codec)
         (path / "c/0/0").write_bytes(bomb)
         assert peak_bytes(worker, load) < 100 << 20
-
-
-def test_a_server_killed_during_a_save_leaves_the_array_before(tmp_path, server_factory):
-    folder = tmp_path / token_file.user_name()
-    running = server_factory("--array-dir", str(tmp_path), why="it is killed")
-    (worker,) = running.worker_pids()
-    with sc.connect(running.address) as client, ThreadPoolExecutor(1) as thread:
-        client.save(client.put(X), "runs/a.zarr")
-        h = client.put(X * 2)
-        os.kill(worker, signal.SIGSTOP)
-        saving = thread.submit(client.save, h, "runs/a.zarr", timeout=60)
-        wait_for(lambda: len(os.listdir(folder / "runs")) == 2)
-        running.process.kill()
-        with pytest.raises(sc.ShardcallError):
-            saving.result(120)
-    with suppress(ProcessLookupError):
-        os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: not alive(worker))
-    assert len(os.listdir(folder / "runs")) == 2
-    ArrayFolder(str(tmp_path), 1 << 20, 10).close()  # as the next server does
-    assert os.listdir(folder / "runs") == ["a.zarr"]
-    same(read(folder / "runs/a.zarr"), X)
 
 
 def test_an_array_that_is_replaced_while_it_is_loaded_is_the_one_or_the_other(filing):
