@@ -115,7 +115,7 @@ def test_results_that_need_no_failed_operand_are_computed(server, client, runs):
         first, doubled = h + 1, lost * 2
         sine, cosine = np.sin(doubled), np.cos(first)
         if run == runs:
-            with pytest.raises(sc.ArrayLostError, match=r"^multiply of .*test_fused_calls.py:\d+, failed: "):
+            with pytest.raises(sc.ArrayLostError, match=r"^multiply of .*test_fused_calls_long.py:\d+, failed: "):
                 sine.get()
             with pytest.raises(sc.ArrayLostError, match=r"^multiply of "):
                 doubled.get()

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from end_to_end.processes import wait_for
 from end_to_end.test_round_trips import LAYOUTS, MIB, Case, cases, check
 from hypothesis import given, settings
 from pairs import pairs_of
-from servers import running_server
+from servers import holds_nothing, running_server
 
 import shardcall as sc
 
@@ -25,6 +26,7 @@ def short_chunks() -> Iterator[sc.Client]:
         sc.connect(server.address, shared_memory=False) as client,
     ):
         yield client
+        wait_for(lambda: holds_nothing(client))
 
 
 @settings(max_examples=20_000, deadline=None)
