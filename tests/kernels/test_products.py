@@ -256,8 +256,8 @@ def program(run, sizes, *in_specs, kernel=MATMUL, **how):
 
 def counts(text):
     """How often a compiled text has each collective."""
-    found = {operation: text.count(f" {operation}(") for operation in COLLECTIVES}
-    return {operation: count for operation, count in found.items() if count}
+    counted = {operation: text.count(f" {operation}(") for operation in COLLECTIVES}
+    return {operation: count for operation, count in counted.items() if count}
 
 
 def test_what_travels(run):
