@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from end_to_end.messages import token_of
 from end_to_end.processes import computing, wait_for
 from faults import faulty_kernels
 from faults.long_programs import SIGNAL, WINDOW, compile_long, convolve, the_worker, works
+from servers import ServerProcess
 
 import shardcall as sc
 
@@ -22,9 +23,8 @@ def test_programs_that_were_together_when_a_worker_crashed_run_alone_before_one_
     server_factory, tmp_path, monkeypatch
 ):
     faulty_kernels.install(tmp_path, monkeypatch)
-    server = server_factory(
-        "--spare-worker", "--cache-dir", str(tmp_path / "cache"), devices=1, why="its kernels abort"
-    )
+    flags = ("--spare-worker", "--cache-dir", str(tmp_path / "cache"))
+    server = server_factory(*flags, devices=1, why="its kernels abort")
     four, five = sc.Array(4, "float64"), sc.Array(5, "float64")
     x = np.arange(4.0)
     with (
@@ -32,8 +32,12 @@ def test_programs_that_were_together_when_a_worker_crashed_run_alone_before_one_
         sc.connect(server.address, token=token_of("owner")) as innocent,
         ThreadPoolExecutor(2) as pool,
     ):
+
+        def both_at_once() -> list[Future[object]]:
+            return [pool.submit(guilty.call, "aborting", x), pool.submit(innocent.compile, "ordinary", four)]
+
         works(guilty)
-        calls = [pool.submit(guilty.call, "aborting", x), pool.submit(innocent.compile, "ordinary", four)]
+        calls = both_at_once()
         wait_for(lambda: all((tmp_path / f"{name} began").exists() for name in ("aborting", "ordinary")))
         (tmp_path / "abort").touch()
         for call in calls:
@@ -42,10 +46,10 @@ def test_programs_that_were_together_when_a_worker_crashed_run_alone_before_one_
             assert restarted.value.is_suspect
         (tmp_path / "finish").touch()
         for _ in range(3):
-            calls = [pool.submit(guilty.call, "aborting", x), pool.submit(innocent.compile, "ordinary", four)]
+            aborting, ordinary = both_at_once()
             with pytest.raises(sc.MeshRestartedError):
-                calls[0].result(300)
-            calls[1].result(300)
+                aborting.result(300)
+            ordinary.result(300)
         with pytest.raises(sc.ProgramRefusedError, match="the mesh ended 3 times because of this program"):
             guilty.call("aborting", x)
         with pytest.raises(sc.ProgramRefusedError, match=r"for another \d+ s, only programs that have run") as caught:
@@ -55,41 +59,33 @@ def test_programs_that_were_together_when_a_worker_crashed_run_alone_before_one_
         innocent.compile("ordinary", five)
 
 
-def test_a_program_that_crashes_its_worker_is_reported_and_quarantined_after_three_crashes(server_factory):
+def kill_while_it_computes(server: ServerProcess, client: sc.Client, number: signal.Signals) -> str:
+    """Sends a signal to a worker that runs the long program; returns the reason of its exit."""
+    compile_long(client)
+    worker = the_worker(server)
+    busy = computing(worker)
+    with ThreadPoolExecutor(1) as pool:
+        call = pool.submit(convolve, client)
+        wait_for(busy)
+        os.kill(worker, number)
+        with pytest.raises(sc.MeshRestartedError):
+            call.result(300)
+    works(client)
+    return client.usage().mesh.last_exit_reason
+
+
+def test_a_program_that_crashes_its_worker_three_times_is_refused_and_one_that_is_killed_is_not(server_factory):
+    """More kills than one program may cause crashes."""
     server = server_factory(why="its worker crashes")
-    with sc.connect(server.address) as client, ThreadPoolExecutor(1) as pool:
+    with sc.connect(server.address, retries=False) as client:
+        for _ in range(9):
+            assert kill_while_it_computes(server, client, signal.SIGKILL) == "ended by signal 9 (SIGKILL)"
         for _ in range(3):
-            compile_long(client)
-            worker = the_worker(server)
-            busy = computing(worker)
-            call = pool.submit(convolve, client)
-            wait_for(busy)
-            os.kill(worker, signal.SIGSEGV)
-            with pytest.raises(sc.MeshRestartedError):
-                call.result(300)
-            works(client)
-            reason = "ended by signal 11 (SIGSEGV) while running kernel convolve"
-            assert client.usage().mesh.last_exit_reason == reason
+            reason = kill_while_it_computes(server, client, signal.SIGSEGV)
+            assert reason == "ended by signal 11 (SIGSEGV) while running kernel convolve"
         with pytest.raises(sc.ProgramRefusedError):
             convolve(client)
         works(client)
-
-
-def test_a_kill_from_outside_quarantines_nothing(server_factory):
-    """More kills than one program may cause."""
-    server = server_factory(why="its worker is killed")
-    with sc.connect(server.address, retries=False) as client, ThreadPoolExecutor(1) as pool:
-        for _ in range(9):
-            compile_long(client)
-            worker = the_worker(server)
-            busy = computing(worker)
-            call = pool.submit(convolve, client)
-            wait_for(busy)
-            os.kill(worker, signal.SIGKILL)
-            with pytest.raises(sc.MeshRestartedError):
-                call.result(300)
-            works(client)
-            assert client.usage().mesh.last_exit_reason == "ended by signal 9 (SIGKILL)"
 
 
 def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(server_factory):

@@ -10,11 +10,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, wait_for
+from end_to_end.processes import wait_for
+from faults.long_programs import works
 from servers import ServerProcess, alive, holds_nothing, start_server
 
 import shardcall as sc
@@ -25,28 +25,11 @@ CLIENTS, KILLS = 20, 50
 TIMEOUT_S = 120.0
 
 
-def works(client: sc.Client) -> None:
-    """Makes a small call, again if the mesh ended meanwhile, and looks at its result."""
-    while True:
-        try:
-            result = client.diff(X, axis=0, timeout=TIMEOUT_S).array
-        except sc.MeshRestartedError:
-            continue
-        np.testing.assert_array_equal(result, np.diff(X, axis=0))
-        return
-
-
 def worker_and_spare(server: ServerProcess, client: sc.Client) -> tuple[int, int]:
     """The worker and the spare, once it is ready; the spare has no memory of calls and no threads of XLA's."""
     wait_for(lambda: client.usage().mesh.spare_ready and len(server.worker_pids()) == 2)
     by_threads = sorted(server.worker_pids(), key=lambda pid: len(os.listdir(f"/proc/{pid}/task")))
     return by_threads[1], by_threads[0]
-
-
-def pss_mib(pid: int) -> float:
-    """The memory of a process, with a proportional share of its shared memory."""
-    (line,) = [row for row in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if row.startswith("Pss:")]
-    return int(line.split()[1]) / 1024
 
 
 def ends_cleanly_during_a_restart(server: ServerProcess, client: sc.Client) -> None:
@@ -55,20 +38,6 @@ def ends_cleanly_during_a_restart(server: ServerProcess, client: sc.Client) -> N
     wait_for(lambda: not client.usage().mesh.ready)
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(120) == 0
-
-
-def test_a_spare_replaces_the_worker_and_another_stands_by_and_a_signal_ends_all(server_factory, figure):
-    server = server_factory("--spare-worker", why="its worker is killed")
-    with sc.connect(server.address) as client:
-        works(client)
-        worker, spare = worker_and_spare(server, client)
-        figure(f"worker {pss_mib(worker):.0f} MiB, spare {pss_mib(spare):.0f} MiB (PSS)")
-        os.kill(worker, signal.SIGKILL)
-        works(client)
-        assert worker_and_spare(server, client)[0] == spare
-        assert not alive(worker)
-        works(client)
-        ends_cleanly_during_a_restart(server, client)
 
 
 def test_a_spare_that_died_first_has_no_effect(server_factory):
@@ -101,20 +70,6 @@ def test_a_stopped_spare_does_not_keep_the_mesh_down(server_factory):
         works(client)
         assert not alive(spare)
         assert client.usage().mesh.last_exit_reason.startswith("the worker did not answer for ")
-
-
-def test_spares_end_with_their_front_end(server_factory):
-    for end in ("killed", "drained"):
-        server = server_factory("--spare-worker", why="its worker is killed")
-        with sc.connect(server.address) as client:
-            pids = worker_and_spare(server, client)
-        if end == "killed":
-            server.process.kill()
-            server.process.wait(60)
-        else:
-            server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(60) == 0
-        wait_for(lambda pids=pids: not any(map(alive, pids)))
 
 
 def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(server_factory):
