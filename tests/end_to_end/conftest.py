@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +197,18 @@ def strict_client(server) -> Iterator[sc.Client]:
     """A client that refuses to copy arrays unless they are asked for."""
     with sc.connect(server.address, implicit_get="error") as client:
         yield client
+
+
+@pytest.fixture
+def copies(client) -> Callable[[], int]:
+    """Returns the number of the client's implicit copies since it was asked for the last time."""
+    counted = [client.statistics().implicit_gets]
+
+    def since() -> int:
+        counted.append(client.statistics().implicit_gets)
+        return counted[-1] - counted[-2]
+
+    return since
 
 
 @pytest.fixture(scope="session")

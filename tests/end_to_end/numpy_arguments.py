@@ -18,22 +18,8 @@ TYPES = tuple(name for name, dtype in NAMED.items() if dtype.isbuiltin == 1)
 """The element types that NumPy and the service share."""
 
 NUMBERS = (
-    "0",
-    "1",
-    "2",
-    "-1",
-    "3",
-    "300",
-    "70000",
-    "-3",
-    "2**40",
-    "0.5",
-    "-1.5",
-    "1e10",
-    "1e300",
-    "True",
-    "False",
-    "2j",
+    *("0", "1", "2", "-1", "3", "300", "70000", "-3", "2**40", "0.5", "-1.5"),
+    *("1e10", "1e300", "True", "False", "2j"),
 )
 _SMALL = ("0", "1", "2", "-1", "3", "0.5", "-1.5", "True")
 

@@ -22,37 +22,18 @@ _FAMILIES = (
     *(ValueError, AttributeError, NameError, NotImplementedError),
 )
 MISSING = (
-    *(
-        "mode is a function",
-        "values is of complex",
-        "does not run on the mesh",
-        "has no attribute",
-        "does not change arrays on the mesh",
-        "are in row-major order",
-        "take a number of bins",
-    ),
+    *("mode is a function", "values is of complex", "does not run on the mesh", "has no attribute"),
+    *("does not change arrays on the mesh", "are in row-major order", "take a number of bins"),
     # where NumPy converts and loses
-    *(
-        "would be lost",
-        "would not hold its values",
-        "which cannot hold it",
-        "does not hold",
-        "loses its imaginary",
-        "loses the imaginary",
-        "give a real number",
-        "give a floating-point type",  # for deviations, of which NumPy cuts off the fraction
-    ),
+    *("would be lost", "would not hold its values", "which cannot hold it", "does not hold", "loses its imaginary"),
+    *("loses the imaginary", "give a real number"),
+    "give a floating-point type",  # for deviations, of which NumPy cuts off the fraction
 )
 """Parts of the messages about what the service refuses by name."""
 
 _SIGNATURES = (
-    "got an unexpected keyword",
-    "positional argument",
-    "results are new arrays",
-    "has no parameter",
-    "method=None is not",
-    "positional-only arg",
-    "parameter 'dtype' is",
+    *("got an unexpected keyword", "positional argument", "results are new arrays", "has no parameter"),
+    *("method=None is not", "positional-only arg", "parameter 'dtype' is"),
 )
 _OF_VALUES = (
     *("Singular matrix", "not positive definite", "did not converge", "is out of bounds for", "out of bounds for size"),

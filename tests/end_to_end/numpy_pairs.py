@@ -8,95 +8,75 @@ from itertools import product
 
 import numpy as np
 from end_to_end.numpy_arguments import TYPES
+from end_to_end.numpy_calls import calls_of
 from end_to_end.numpy_programs import Line, Program
 
-CORE = (
-    *(
-        "np.where(m, {x}, {y})",
-        "np.clip({x}, {y}, 100)",
-        "np.select([m, n], [{x}, {y}])",
-        "{x} * {y}",
-        "np.dot({x}, {y})",
-    ),
-    *("np.average({x}, weights={y})", "np.interp({x}, [0, 1, 2], {y})", "np.isclose({x}, {y})"),
-    *("np.concatenate([{x}, {y}])", "np.stack(({x}, {y}))", "np.add({x}, 1, dtype={y}.dtype)"),
-)
+CORE = calls_of("""
+    np.where(m, {x}, {y})
+    np.clip({x}, {y}, 100)
+    np.select([m, n], [{x}, {y}])
+    {x} * {y}
+    np.{dot|isclose}({x}, {y})
+    np.average({x}, weights={y})
+    np.interp({x}, [0, 1, 2], {y})
+    np.concatenate([{x}, {y}])
+    np.stack(({x}, {y}))
+    np.add({x}, 1, dtype={y}.dtype)
+    """)
 """Calls with two operands whose types NumPy promotes, of which silent faults were found."""
 
-PAIRS = (
-    *CORE,
-    *("np.clip({x}, None, {y})", "{x}.clip({y})"),
-    *("np.select([m], [{x}], {y})", "np.copysign({x}, {y})", "np.arctan2({y}, {x})"),
-    "np.interp({x}, {y}, [1, 2, 3])",
-    *("np.isin({x}, {y})", "np.searchsorted({x}, {y})", "np.digitize({x}, {y})"),
-    *("np.inner({x}, {y})", "np.outer({x}, {y})", "np.vdot({x}, {y})", "np.kron({x}, {y})"),
-    *(
-        "np.matmul({x}, {y})",
-        "{x} @ {y}",
-        "np.vecdot({x}, {y})",
-        "np.matvec({x}[None], {y})",
-        "np.vecmat({x}, {y}[:, None])",
-        "np.einsum('i,i', {x}, {y})",
-        "np.cross({x}, {y})",
-    ),
-    *("np.tensordot({x}, {y}, 1)", "np.convolve({x}, {y})", "np.append({x}, {y})", "np.insert({x}, 1, {y})"),
-    *("np.diff({x}, prepend={y})", "np.ediff1d({x}, to_end={y})", "np.cov({x}, {y})", "np.corrcoef({x}, {y})"),
-    *(
-        "np.trapezoid({y}, {x})",
-        "np.full_like({x}, {y})",
-        "np.full_like({x}, 3, {y}.dtype)",
-        "np.nan_to_num({x}, nan={y})",
-    ),
-    *("np.heaviside({x}, {y})", "np.float_power({x}, {y})", "np.nextafter({x}, {y})", "np.gcd({x}, {y})"),
-    *("np.linspace({x}, {y}, 3)", "np.geomspace({x}, {y}, 3)", "np.logspace({x}, {y}, 3)", "np.take({x}, {y})"),
-    *("np.sum({x}, dtype={y}.dtype)", "np.mean({x}, dtype={y}.dtype)", "np.std({x}, dtype={y}.dtype)"),
-    *("np.cumsum({x}, dtype={y}.dtype)", "np.sqrt({x}, dtype={y}.dtype)"),
-    *("np.sum({x}, initial=numpy.ones((), {y}.dtype)[()])", "np.max({x}, initial=numpy.ones((), {y}.dtype)[()])"),
-    *(
-        "np.pad({x}, 1, constant_values=numpy.ones((), {y}.dtype)[()])",
-        "np.percentile({x}, numpy.asarray(50, {y}.dtype))",
-    ),
-    *(
-        "np.histogram({x}, 3, weights={y})",
-        "np.bincount({x}, {y})",
-        "np.repeat({x}, {y})",
-        "np.broadcast_arrays({x}, {y})",
-    ),
-    *("np.asarray({x}, dtype={y}.dtype)", "{x}[{y}]", "np.linalg.solve(numpy.eye(3).astype({x}.dtype), {y})"),
-    *(f"{{x}} {sign} {{y}}" for sign in ("+", "-", "/", "//", "%", "**", "&", "<<", "<", "==")),
-    *(
-        "np.minimum({x}, {y})",
-        "np.fmod({x}, {y})",
-        "np.divmod({x}, {y})",
-        "np.logaddexp({x}, {y})",
-        "np.hypot({x}, {y})",
-    ),
-    *("np.logical_or({x}, {y})", "np.result_type({x}, {y})", "np.array_split({x}, 2)"),
-    *("np.hstack([{x}, {y}])", "np.linalg.multi_dot([{x}, {y}])", "np.linalg.outer({x}, {y})"),
-)
+PAIRS = CORE + calls_of("""
+    np.clip({x}, None, {y})
+    {x}.clip({y})
+    np.select([m], [{x}], {y})
+    np.{copysign|heaviside|float_power|nextafter|gcd|minimum|fmod|divmod|logaddexp|hypot|logical_or}({x}, {y})
+    np.arctan2({y}, {x})
+    np.interp({x}, {y}, [1, 2, 3])
+    np.{isin|searchsorted|digitize|inner|outer|vdot|kron|matmul|vecdot|cross|convolve|append|cov|corrcoef}({x}, {y})
+    np.matvec({x}[None], {y})
+    np.vecmat({x}, {y}[:, None])
+    np.einsum('i,i', {x}, {y})
+    np.tensordot({x}, {y}, 1)
+    np.insert({x}, 1, {y})
+    np.diff({x}, prepend={y})
+    np.ediff1d({x}, to_end={y})
+    np.trapezoid({y}, {x})
+    np.full_like({x}, {y})
+    np.full_like({x}, 3, {y}.dtype)
+    np.nan_to_num({x}, nan={y})
+    np.{linspace|geomspace|logspace}({x}, {y}, 3)
+    np.{take|bincount|repeat|broadcast_arrays|result_type}({x}, {y})
+    np.{sum|mean|std|cumsum|sqrt}({x}, dtype={y}.dtype)
+    np.{sum|max}({x}, initial=numpy.ones((), {y}.dtype)[()])
+    np.pad({x}, 1, constant_values=numpy.ones((), {y}.dtype)[()])
+    np.percentile({x}, numpy.asarray(50, {y}.dtype))
+    np.histogram({x}, 3, weights={y})
+    np.asarray({x}, dtype={y}.dtype)
+    {x}[{y}]
+    np.linalg.solve(numpy.eye(3).astype({x}.dtype), {y})
+    {x} {+|-|/|//|%|**|&|<<|<|==|@} {y}
+    np.array_split({x}, 2)
+    np.{hstack|linalg.multi_dot}([{x}, {y}])
+    np.linalg.outer({x}, {y})
+    """)
 """Calls with two operands."""
 
-TRIPLES = (
-    *("np.clip({x}, {y}, {z})", "np.select([m, n], [{x}, {y}], {z})", "np.where(m, {x}, np.where(n, {y}, {z}))"),
-    *("np.concatenate([{x}, {y}, {z}])", "np.stack([{x}, {y}, {z}])", "np.hstack(({x}, {y}, {z}))"),
-    *("np.interp({x}, {y}, {z})", "np.einsum('i,i,i', {x}, {y}, {z})", "np.select([m, n, m], [{x}, {y}, {z}])"),
-    *("np.column_stack([{x}, {y}, {z}])", "np.vstack([{x}, {y}, {z}])", "np.dstack([{x}, {y}, {z}])"),
-    *(
-        "np.clip({x}, {y}, {z}[0])",
-        "np.isclose({x}, {y}, numpy.ones((), {z}.dtype)[()])",
-        "np.diff({x}, 1, 0, {y}, {z})",
-    ),
-    *(
-        "np.ediff1d({x}, {y}, {z})",
-        "np.nan_to_num({x}, nan=1, posinf=2, neginf=3)",
-        "np.cov({x}, {y}, dtype={z}.dtype)",
-    ),
-    *(
-        "np.add({x}, {y}, dtype={z}.dtype)",
-        "np.linspace({x}, {y}, 3, dtype={z}.dtype)",
-        "np.concatenate([{x}, {y}], dtype={z}.dtype)",
-    ),
-)
+TRIPLES = calls_of("""
+    np.{clip|interp|ediff1d}({x}, {y}, {z})
+    np.select([m, n], [{x}, {y}], {z})
+    np.where(m, {x}, np.where(n, {y}, {z}))
+    np.{concatenate|stack|column_stack|vstack|dstack}([{x}, {y}, {z}])
+    np.hstack(({x}, {y}, {z}))
+    np.einsum('i,i,i', {x}, {y}, {z})
+    np.select([m, n, m], [{x}, {y}, {z}])
+    np.clip({x}, {y}, {z}[0])
+    np.isclose({x}, {y}, numpy.ones((), {z}.dtype)[()])
+    np.diff({x}, 1, 0, {y}, {z})
+    np.nan_to_num({x}, nan=1, posinf=2, neginf=3)
+    np.{cov|add}({x}, {y}, dtype={z}.dtype)
+    np.linspace({x}, {y}, 3, dtype={z}.dtype)
+    np.concatenate([{x}, {y}], dtype={z}.dtype)
+    """)
 """Calls with three operands."""
 
 _MAX_LINES = 100  # of a program, some of whose functions make ten calls of the 4,096 that a trace may have

@@ -1,131 +1,152 @@
-"""Indices of arrays on the mesh, and NumPy's functions that change their shapes, which equal NumPy's."""
+"""Indices of arrays on the mesh and assignments to elements, which equal NumPy's."""
+
+import copy
+import threading
 
 import numpy as np
 import pytest
-from pairs import pairs_of
+from end_to_end.numpy_calls import ARRAYS, MESH, X, check_call, rows_of
 
 import shardcall as sc
 
-X = np.random.default_rng(18).normal(size=(13, 6, 5))
+GRID = ARRAYS["GRID"]
+LAYOUTS = (("a", "b", None), (None, "a", "b"), ("b", None, "a"))
+
+INDICES = """
+    grid[3]
+    grid[-1, 2]
+    grid[1, 2, 3]
+    grid[1:-1]
+    grid[2:9, 1:]
+    grid[::3, ::-1]
+    grid[10:2:-3]
+    grid[5:5]
+    grid[10:100]
+    grid[..., 0]
+    grid[:, None, 2:4]
+    grid[...]
+    grid[np.int32(4)]
+    grid[np.array([3, 0, -1, 3])]
+    grid[:, [2, 1]]
+    grid[grid > 0]
+    grid[grid[:, 0, 0] > 0]
+    grid[np.array([[1], [2]]), :, [0, -1]]
+    grid[grid.argmax(0)[0], 1]
+    grid[grid.argmax(0)[0, 0]]
+    """
+
+ASSIGNMENTS = """
+    grid[1, 2, 3] = 7
+    grid[2:9] = GRID[3:10]
+    grid[1:-1] = GRID[0]
+    grid[:, 2] = GRID[:, :1, 0]
+    grid[::-3, 1:5:2] = GRID[:5, :2]
+    grid[:, None, 2:4] = GRID[:, None, :2]
+    grid[...] = 1.5
+    grid[5:5] = 1.5
+    grid[0] = GRID[None, None, 1]
+    grid[[1, -2, 1]] = GRID[:3]
+    grid[np.array([1, 2]), np.array([[3], [0]])] = GRID[:2, :2]
+    grid[np.array([0, 7]), 1:4, np.array([1, -1])] = GRID[:2, :3, 0]
+    grid[3, :, [0, 4]] = -1.0
+    grid[GRID > 0] = 0.0
+    grid[GRID[:, 0, 0] > 0] = GRID[0]
+    grid[GRID[:, :, 0] > 0] = np.arange((GRID[:, :, 0] > 0).sum())[:, None]
+    grid[GRID[:, 0, 0] > 0, 1:3] = 2.0
+    grid[True] = GRID[0]
+    grid[1:4] += 1
+    grid[[0, 0, 5]] *= 2
+    grid[..., 0] = -grid[..., 0]
+    """
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
-
-
-SPECS = [sc.P("x"), sc.P(None, "x"), sc.P("y", None, "x")]
-
-
-@pytest.fixture(scope="module", params=SPECS, ids=str)
-def h(client, request):
-    return client.put(X, mesh=sc.Mesh(x=4, y=2), spec=request.param)
-
-
-def same(ours, expected):
-    assert isinstance(ours, sc.RemoteArray)
-    assert (ours.shape, ours.dtype) == (expected.shape, expected.dtype)
-    np.testing.assert_array_equal(ours.get(), expected)
-
-
-INDICES = {
-    "an integer": lambda x: x[3],
-    "a negative integer": lambda x: x[-1, 2],
-    "all integers": lambda x: x[1, 2, 3],
-    "inner rows": lambda x: x[1:-1],
-    "rows": lambda x: x[2:9, 1:],
-    "steps": lambda x: x[::3, ::-1],
-    "backwards": lambda x: x[10:2:-3],
-    "none of them": lambda x: x[5:5],
-    "beyond the end": lambda x: x[10:100],
-    "an ellipsis": lambda x: x[..., 0],
-    "a new axis": lambda x: x[:, None, 2:4],
-    "all": lambda x: x[...],
-    "a numpy integer": lambda x: x[np.int32(4)],
-    "an array of indices": lambda x: x[np.array([3, 0, -1, 3])],
-    "a list of indices of an axis": lambda x: x[:, [2, 1]],
-    "a mask": lambda x: x[x > 0],
-    "a mask of rows": lambda x: x[x[:, 0, 0] > 0],
-    "indices of two axes apart": lambda x: x[np.array([[1], [2]]), :, [0, -1]],
-    "indices on the mesh": lambda x: x[x.argmax(0)[0], 1],
-    "a scalar on the mesh": lambda x: x[x.argmax(0)[0, 0]],
-}
-
-
-@pytest.mark.parametrize(("h", "name"), pairs_of(SPECS, [*INDICES]), indirect=["h"], ids=str)
-def test_indices(h, name):
-    same(INDICES[name](h), INDICES[name](X))
+@pytest.mark.parametrize("text", [INDICES, ASSIGNMENTS], ids=["indices", "assignments"])
+def test_elements_are_numpys(strict_client, text):
+    """In one of the layouts each."""
+    for number, row in enumerate(rows_of(text)):
+        check_call(strict_client, row, exact=True, axes=LAYOUTS[number % len(LAYOUTS)])
 
 
 def test_a_slice_stays_sharded(client):
-    u = client.put(X[:, :, 0], mesh=sc.Mesh(x=8), spec=sc.P("x", None))
+    u = client.put(X, mesh=sc.Mesh(x=8), spec=sc.P("x", None))
     assert u[1:-1].spec == sc.P("x", None)
     assert u[:, 2].spec == sc.P("x")
     stencil = u[1:-1] + 0.25 * (u[2:] - 2 * u[1:-1] + u[:-2])
-    v = X[:, :, 0]
-    np.testing.assert_allclose(stencil.get(), v[1:-1] + 0.25 * (v[2:] - 2 * v[1:-1] + v[:-2]))
+    np.testing.assert_allclose(stencil.get(), X[1:-1] + 0.25 * (X[2:] - 2 * X[1:-1] + X[:-2]))
 
 
-def test_an_array_is_iterable(client):
-    h = client.put(X[:3], mesh=sc.Mesh(x=2))
-    for ours, expected in zip(h, X[:3], strict=True):
-        same(ours, expected)
-    with pytest.raises(TypeError):
-        list(client.put(1.0))
-
-
-@pytest.mark.parametrize(
-    ("key", "error", "says"),
-    [
-        (13, IndexError, "index 13 is out of bounds for axis 0 with size 13"),
-        ((0, 0, 0, 0), IndexError, "too many indices"),
-        (1.5, IndexError, "only integers, slices"),
-        (slice(None, None, 0), ValueError, "step cannot be zero"),
-        (X[0, :, 0] > 0, IndexError, "boolean index did not match indexed array along axis 0; size of axis is 13"),
-        (([1, 2], [1, 2, 3]), IndexError, r"could not be broadcast together with shapes \(2,\) \(3,\)"),
-        ((0, [1, 6]), IndexError, "index 6 is out of bounds for axis 1 with size 6"),
-    ],
-)
-def test_wrong_indices_are_refused(h, key, error, says):
-    with pytest.raises(error, match=says):
-        h[key]
-
-
-def test_indices_out_of_range_are_refused(client):
-    with pytest.raises(IndexError, match="index 13 is out of bounds"):
-        client.put(X)[np.array([0, 13])]
-    h = client.put(X, mesh=sc.Mesh(x=2))
-    with pytest.raises(IndexError, match="an index that the axis of 13 elements does not have"):
-        h[client.put(np.array([0, 13]), mesh=sc.Mesh(x=2))].get()
-    with pytest.raises(sc.IndexOutOfRangeError, match="take_at"):
-        (h[client.put(np.array([0, -14]), mesh=sc.Mesh(x=2)), np.array([0, 1])] + 1).get()
-
-
-def test_the_order_of_fortran_is_refused(h):
-    with pytest.raises(TypeError, match=r"order='F'.* row-major order"):
-        np.reshape(h, -1, order="F")
-
-
-def test_indices_of_nothing_and_of_scalars(client):
-    h, nothing = client.put(np.float64(3)), client.put(np.zeros((0, 3)), mesh=sc.Mesh(x=2))
-    same(np.argwhere(h), np.argwhere(3.0))
-    same(np.argwhere(nothing), np.argwhere(np.zeros((0, 3))))
-    same(nothing[nothing > 0], np.zeros(0))
-    same(h[()], np.array(3.0))
-    same(h[None], np.array([3.0]))
-    with pytest.raises(ValueError, match="no axes is not defined"):
-        np.nonzero(h)
-    with pytest.raises(ValueError, match="both x and y, or neither"):
-        client.xp.where(h, h)
+def test_scalars_have_indices_that_choose_nothing(strict_client):
+    h = strict_client.put(np.float64(3))
+    assert h[()].get() == 3
+    assert h[None].get().tolist() == [3]
 
 
 @pytest.mark.parametrize("shape", [(1, 37), (37, 1)], ids=str)
-@pytest.mark.parametrize("spec", [sc.P("x"), sc.P(None, "x"), sc.P("x", "y")], ids=str)
-def test_every_device_has_the_elements_of_an_axis_of_one_element(client, shape, spec):
+@pytest.mark.parametrize("spec", [sc.P("a"), sc.P(None, "a"), sc.P("a", "b")], ids=str)
+def test_every_device_has_the_elements_of_an_axis_of_one_element(strict_client, shape, spec):
     x = np.random.default_rng(19).normal(size=shape)
-    mesh = sc.Mesh(x=4, y=2)
     key = (0,) if shape[0] == 1 else (slice(None), -1)
-    others = client.put(np.zeros(37), mesh=mesh, spec=sc.P("y"))  # each device adds what it has
-    same(others + client.put(x, mesh=mesh, spec=spec)[key], x[key])
+    others = strict_client.put(np.zeros(37), mesh=MESH, spec=sc.P("b"))  # each device adds what it has
+    total = others + strict_client.put(x, mesh=MESH, spec=spec)[key]
+    np.testing.assert_array_equal(total.get(), x[key])
+
+
+def test_an_assignment_changes_the_array_and_its_views(strict_client):
+    h = strict_client.put(X, mesh=MESH, spec=sc.P("a"))
+    alias, kept, deep, before = h, copy.copy(h), copy.deepcopy([h])[0], h.handle
+    full, doubled, rows = h[...], 2 * h, iter(h)
+    first = next(rows)
+    h[1] = 0
+    assert alias is h
+    assert h.handle != before == kept.handle == deep.handle
+    np.testing.assert_array_equal(kept.get(), X)
+    np.testing.assert_array_equal(deep.get(), X)
+    np.testing.assert_array_equal(full.get(), np.concatenate([X[:1], np.zeros((1, 6)), X[2:]]))
+    np.testing.assert_array_equal(doubled.get(), 2 * X)
+    np.testing.assert_array_equal(first.get(), X[0])
+    np.testing.assert_array_equal(next(rows).get(), np.zeros(6))
+    assert strict_client.describe(h.handle) is h
+    assert {array.handle for array in strict_client.list()} >= {h.handle, before}
+    kept[0] = 1
+    np.testing.assert_array_equal(h[0].get(), X[0])
+    np.testing.assert_array_equal(deep.get(), X)
+
+
+def test_assignments_of_several_threads(strict_client):
+    h, wrong = strict_client.put(np.zeros(64), mesh=sc.Mesh(x=8)), []
+
+    def assign(value):
+        for _ in range(20):
+            h[:] = value
+
+    def read():
+        for _ in range(20):
+            values = (h + 0).get()
+            if len(set(values.tolist())) > 1:
+                wrong.append(values)
+
+    threads = [threading.Thread(target=assign, args=(value,)) for value in (1.0, 2.0)]
+    threads += [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert set(h.get().tolist()) in ({1.0}, {2.0})
+
+
+def test_complex_values_lose_their_imaginary_parts_with_a_warning(strict_client):
+    h = strict_client.put(np.zeros(4, np.int8))
+    for value in (np.array([1j]), strict_client.put(np.array([1j]))):
+        with pytest.warns(np.exceptions.ComplexWarning):
+            h[:1] = value
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "bool"])
+def test_none_is_assigned_as_nan(strict_client, dtype):
+    expected = np.ones(3, dtype)
+    array = strict_client.put(expected)
+    array[1], expected[1] = None, None
+    np.testing.assert_array_equal(array.get(), expected)
+    with pytest.raises(TypeError, match="NoneType"):
+        strict_client.put(np.ones(3, int))[1] = None

@@ -1,106 +1,136 @@
-"""The tests of `test_array_indexing.py` that take long."""
+"""Indices and assignments in every layout, random indices of all types together, updates, and what is freed."""
+
+import copy
+import gc
 
 import numpy as np
 import pytest
-from end_to_end.test_array_indexing import SPECS, X, same
-from pairs import pairs_of
+from end_to_end.numpy_calls import ARRAYS, MESH, check_call, rows_of
+from end_to_end.processes import wait_for
+from end_to_end.test_array_indexing import ASSIGNMENTS, GRID, INDICES, LAYOUTS
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
+VALUES_ON_THE_MESH = """
+    grid[grid > 0] = 0
+    grid[2:5] = grid[:3] + 1
+    grid[grid[:, 0, 0] < 0] = put(GRID[0].astype('f4'))
+    grid[grid.argmax(0)[0, 0]] = 9
+    """
+CONVERSIONS = (
+    "t = put(np.zeros(9, '{}')); t[1:4] = [1.75, -2.5, 0]; t[4] = 3",
+    "t = put(np.zeros(9, '{}')); t[5:7] = np.array([1 + 2j, 3j]); t[7:] = put([2.5, 0])",
+)
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
+
+@pytest.mark.parametrize("axes", LAYOUTS, ids=str)
+@pytest.mark.parametrize("row", rows_of(INDICES + ASSIGNMENTS + VALUES_ON_THE_MESH))
+def test_elements_are_numpys(strict_client, row, axes):
+    check_call(strict_client, row, exact=True, axes=axes)
 
 
-@pytest.fixture(scope="module", params=SPECS, ids=str)
-def h(client, request):
-    return client.put(X, mesh=sc.Mesh(x=4, y=2), spec=request.param)
+@pytest.mark.parametrize("dtype", ["int8", "bool", "float32", "complex64"])
+def test_values_are_converted_as_numpy_converts_them(strict_client, dtype):
+    for row in CONVERSIONS:
+        check_call(strict_client, row.format(dtype), exact=True)
+
+
+@pytest.mark.parametrize("key", [":", "[0, 1, 2]", "np.arange(21) % 2 == 0"])
+def test_complex_numbers_become_bools_by_both_parts(strict_client, key):
+    values = f"put(np.array([3j, 0, 1 + 0j] * 7)[: np.zeros(21)[{key}].size])"
+    check_call(strict_client, f"t = put(np.zeros(21, bool)); t[{key}] = {values}", exact=True)
+
+
+ITEMS = [
+    *(3, -1, slice(None), slice(1, 4), slice(None, None, -2), None, ..., [0, 2], [[1], [-1]], np.array([0]), True),
+    *(np.array([True, False, True, False, True]), np.eye(5, dtype=bool)),
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_indices_of_all_types_together(strict_client, seed):
+    random, x = np.random.default_rng(seed), np.arange(625).reshape(5, 5, 5, 5)
+    h, tried = strict_client.put(x, mesh=MESH, spec=sc.P("b", None, "a")), 0
+    while tried < 5:
+        key = tuple(ITEMS[i] for i in random.integers(0, len(ITEMS), random.integers(1, 5)))
+        try:
+            expected = x[key]
+        except IndexError:
+            with pytest.raises(IndexError):
+                h[key]
+            continue
+        tried += 1
+        np.testing.assert_array_equal(h[key].get(), np.asarray(expected), strict=True)
+        changed, y = copy.copy(h), x.copy()
+        changed[key] = y[key] = -7
+        np.testing.assert_array_equal(changed.get(), y, strict=True)
+
+
+UPDATES = {
+    "set": lambda x, key, y: x.__setitem__(key, y),
+    "add": np.add.at,
+    "multiply": np.multiply.at,
+    "divide": np.divide.at,
+    "power": np.power.at,
+    "min": np.minimum.at,
+    "max": np.maximum.at,
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_updates_return_a_new_array(strict_client, name):
+    x = np.abs(GRID) + 0.5
+    h = strict_client.put(x, mesh=MESH, spec=sc.P("a", "b"))
+    for key in ((slice(2, 9), 3), [1, 4, 1], (GRID > 0)[..., :1] & np.ones(5, bool)):
+        expected = x.copy()
+        UPDATES[name](expected, key, 1.5)
+        np.testing.assert_allclose(getattr(h.at[key], name)(1.5).get(), expected, rtol=1e-12)
+    np.testing.assert_array_equal(h.get(), x)
+
+
+def test_updates_take_elements_and_functions(strict_client):
+    h = strict_client.put(GRID, mesh=MESH, spec=sc.P("a", "b"))
+    np.testing.assert_array_equal(h.at[1:3, 0].get().get(), GRID[1:3, 0])
+    expected = GRID.copy()
+    expected[1:3] = np.sin(GRID[1:3])
+    np.testing.assert_allclose(h.at[1:3].apply(np.sin).get(), expected)
+    k = ARRAYS["COUNTS"] % 5
+    counts = strict_client.put(np.zeros(5, np.int64), mesh=sc.Mesh(x=2))
+    np.testing.assert_array_equal(counts.at[k].add(1).get(), np.bincount(k))
+    before = h.at[0]
+    h[0] = 0
+    np.testing.assert_array_equal(before.set(GRID[0]).get(), GRID)
+
+
+def test_the_array_before_an_assignment_is_deleted(server):
+    with sc.connect(server.address) as client:
+        h = client.put(np.zeros(4096), mesh=sc.Mesh(x=8))
+        for i in range(100):
+            h[i] = i
+        np.testing.assert_array_equal(h.get()[:100], np.arange(100))
+        gc.collect()
+        wait_for(lambda: len(client.list()) == 1)
+        with h:
+            h[0] = 5
+            last = copy.copy(h)
+            h[1] = 6
+        assert h.lost
+        assert last.get()[:2].tolist() == [5, 1]
+        with pytest.raises(sc.ArrayLostError):
+            h[0] = 1
+        del last
+        gc.collect()
+        wait_for(lambda: not client.list())
 
 
 def test_a_loop_with_an_index_compiles_once(server_factory):
     with sc.connect(server_factory(why="its programs are counted").address) as client:
-        h, before = client.put(X, mesh=sc.Mesh(x=2)), 0
+        h, before = client.put(GRID, mesh=sc.Mesh(x=2)), 0
         for k in range(13):
-            assert float(h[k].sum()) == pytest.approx(X[k].sum())
+            assert float(h[k].sum()) == pytest.approx(GRID[k].sum())
             if k == 1:  # the first calls may be recorded otherwise than those of a loop
                 client.synchronize()
                 before = client.usage().programs
         assert client.usage().programs == before
-
-
-FUNCTIONS = {
-    "reshape": lambda x: np.reshape(x, (6, -1)),
-    "ravel": lambda x: np.ravel(x),  # noqa: PLW0108
-    "concatenate": lambda x: np.concatenate([x, X, x[:2]]),
-    "concatenate flat": lambda x: np.concatenate([x, X], axis=None),
-    "stack": lambda x: np.stack([x, x], axis=1),
-    "expand_dims": lambda x: np.expand_dims(x, (0, -1)),
-    "squeeze": lambda x: np.squeeze(x[:1]),
-    "broadcast_to": lambda x: np.broadcast_to(x, (2, 13, 6, 5)),
-    "flip": lambda x: np.flip(x, axis=0),
-    "astype": lambda x: np.astype(x, np.float32),
-    "tile": lambda x: np.tile(x, 2),
-    "repeat": lambda x: np.repeat(x, 3, axis=1),
-    "tril": lambda x: np.tril(x, k=1),
-    "triu": lambda x: np.triu(x),  # noqa: PLW0108
-    "diagonal": lambda x: np.diagonal(x, 1, 1, 2),
-    "pad": lambda x: np.pad(x, ((1, 2), (0, 0), (3, 1)), constant_values=7.0),
-    "pad by the edge": lambda x: np.pad(x, 2, mode="edge"),
-    "sort": lambda x: np.sort(x, axis=0),
-    "argsort": lambda x: np.argsort(x, axis=1, stable=True),
-    "take": lambda x: np.take(x, [4, 0], axis=1),
-    "nonzero": lambda x: np.nonzero(x > 1)[1],
-    "where of a condition": lambda x: np.where(x > 1)[2],
-    "argwhere": lambda x: np.argwhere(x > 1),
-    "flatnonzero": lambda x: np.flatnonzero(x > 1),
-    "compress": lambda x: np.compress(X[0, :, 0] > 0, x, axis=1),
-    "compress by one on the mesh": lambda x: np.compress(x[:, 0, 0] > 0, x, axis=0),
-    "extract": lambda x: np.extract(x > 1, x),
-    "unique": lambda x: np.unique(np.round(x)),
-    "take_along_axis": lambda x: np.take_along_axis(x, np.argsort(X, axis=1), axis=1),
-}
-
-
-@pytest.mark.parametrize(("h", "name"), pairs_of(SPECS, [*FUNCTIONS]), indirect=["h"], ids=str)
-def test_numpys_functions_of_shapes(h, name):
-    same(FUNCTIONS[name](h), FUNCTIONS[name](X))
-
-
-@pytest.mark.parametrize("h", [SPECS[2], *(pytest.param(s, marks=pytest.mark.long) for s in SPECS[:2])], indirect=True)
-def test_methods_of_shapes(h):
-    same(h.reshape(6, 65), X.reshape(6, 65))
-    same(h.reshape((-1, 13)), X.reshape((-1, 13)))
-    same(h.ravel(), X.ravel())
-    same(h.flatten(), X.flatten())
-    same(h[:1].squeeze(), X[:1].squeeze())
-    same(h.astype("float32"), X.astype("float32"))
-    same(h.take([1, 2], axis=2), X.take([1, 2], axis=2))
-    same(h.repeat(2), X.repeat(2))
-    same(h.argsort(0), X.argsort(0, stable=True))
-    same(h.diagonal(), X.diagonal())
-    np.testing.assert_allclose(h.trace().get(), X.trace())
-
-
-SETS = [
-    np.random.default_rng(0).integers(0, 5, (6, 7)),
-    np.array([1, np.nan, 2, -0.0, np.nan, 1, 0.0]),
-    np.zeros(0),
-]
-
-
-@pytest.mark.parametrize("x", SETS, ids=["integers", "floats", "nothing"])
-def test_elements_that_differ(client, x):
-    h = client.put(x, mesh=sc.Mesh(x=3))
-    for ours, expected in zip(np.unique(h, True, True, True), np.unique(x, True, True, True), strict=True):
-        same(ours, expected)
-    for name in ("unique_all", "unique_counts", "unique_inverse"):
-        result = getattr(client.xp, name)(h)
-        for ours, expected in zip(result, getattr(np, name)(x), strict=True):
-            same(ours, expected)
-    assert result._fields == ("values", "inverse_indices")
-    same(np.unique_values(h), np.sort(np.unique_values(x)))

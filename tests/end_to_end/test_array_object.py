@@ -1,111 +1,214 @@
-"""The array object of the Python array API standard 2024.12: `RemoteArray`, and `Result` of either kind."""
+"""The array object of the Python array API standard 2024.12, with NumPy's operators: `RemoteArray`, and `Result`."""
 
+import operator
+
+import ml_dtypes
 import numpy as np
 import pytest
+from end_to_end.numpy_calls import ARRAYS, AXES, MESH, Side, X, check_call, compiled, rows_of, same
 
 import shardcall as sc
 
-F = np.random.default_rng(18).normal(size=(4, 4))
-FORMS = ("on the mesh", "result", "kept result")
+K = ARRAYS["K"]
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
+@pytest.fixture
+def h(strict_client):
+    return strict_client.put(X, mesh=MESH, spec=sc.P("a", "b"))
+
+
+@pytest.fixture
+def copying(server):
+    """A client that copies arrays by itself, and whose copies no other test counts."""
+    with sc.connect(server.address) as client:
         yield client
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def make_array(client, request):
-    """Makes an array of a kind with the values of one of this process."""
-
-    def make(x):
-        h = client.put(x, mesh=sc.Mesh(x=2)) if np.ndim(x) else client.put(x, mesh=sc.Mesh(x=1))
-        if request.param == "on the mesh":
-            return h
-        return client.reshard(h, keep=request.param == "kept result")
-
-    return make
-
-
-def values(ours):
-    return ours.get() if hasattr(ours, "get") else np.asarray(ours)
+OPERATORS = """
+    [x + y, 2 - x, x * Y[0], Y / x, x // 0.5, x % [1.0, 2, 3, 4, 5, 6], abs(x) ** 2, 2.0**x]
+    [x @ y.T, np.ones(13) @ x, i & 3, 3 | i, K ^ i, k << 2, 9 >> k, -x, +x, ~i, abs(i)]
+    [x < y, 0.5 <= x, x > Y, x >= Y[0], x == y, X != x, x == None, x != None, x == 'a']
+    [*divmod(x, 4), *divmod(7, k)]
+    x += y; i &= 3; x[0] = 0; x[x > 1] = -1; x[[1, 2], 3] += 5
+    [np.sin(x), np.add(x, x), np.mean(x, axis=0), np.concatenate([x, x]), np.float64(2) * x, X + x]
+    [x.T, x.mT, x.ndim, x.shape, x.size, x.real, x.imag, len(x), X[0, 0] in x, 1e9 in x]
+    [x.sum(0), x.astype('f4'), x[x > 0], x.round(1), *x.nonzero(), x.compress(X[0] > 0, 1), *reversed(x)]
+    [bool(x[0, 0]), int(i[0, 0]), float(x[0, 0]), complex(x[0, 0]), np.arange(9)[k[0, 0]], x[0, 0].item()]
+    """
 
 
-def same(ours, expected):
-    if isinstance(expected, tuple):
-        for one, other in zip(ours, expected, strict=True):
-            same(one, other)
-        return
-    expected = np.asarray(expected)
-    np.testing.assert_allclose(values(ours), expected, rtol=1e-12)
-    assert values(ours).dtype == expected.dtype
+@pytest.mark.parametrize("keep", [None, False, True], ids=["on the mesh", "result", "kept result"])
+def test_operators_and_attributes_are_numpys(strict_client, keep):
+    for row in rows_of(OPERATORS):
+        check_call(strict_client, row, keep=keep)
 
 
-def test_the_device_and_the_namespace(client, make_array):
-    ours = make_array(F)
+def test_python_numbers_take_the_arrays_type(strict_client):
+    for dtype in ("float32", "float16", "int8", "uint8", "complex64", ml_dtypes.bfloat16):
+        x = np.arange(6).astype(dtype)
+        array = strict_client.put(x, mesh=sc.Mesh(x=2))
+        assert (array + 1).dtype == (x + 1).dtype == x.dtype
+        assert (array * np.float64(2)).dtype == (x * np.float64(2)).dtype
+        assert (np.float64(2) * array).dtype == (np.float64(2) * x).dtype
+    with pytest.raises(sc.OperandOverflowError):
+        strict_client.put(np.arange(3, dtype=np.int8)) + 300
+
+
+@pytest.mark.parametrize("value", [np.float64(1e300), np.int64(3), np.ones(6)])
+def test_operators_that_assign_keep_the_type_as_numpy_does(strict_client, value):
+    x = X.astype(np.float32)
+    array = strict_client.put(x)
+    with np.errstate(over="ignore"):
+        x += value
+    array += value
+    same(array.get(), x)
+
+
+def test_values_of_arrays_with_more_elements_are_not_fetched(h):
+    with pytest.raises(ValueError, match="ambiguous; use any"):
+        bool(h)
+    for convert in (float, int, complex):
+        with pytest.raises(TypeError, match=r"shape \(13, 6\) cannot be converted"):
+            convert(h)
+    with pytest.raises(ValueError, match="not one element; use get"):
+        h.item()
+    with pytest.raises(TypeError):
+        operator.index(h)
+
+
+def test_what_is_no_array_is_refused(strict_client, h):
+    with pytest.raises(TypeError):
+        operator.index(strict_client.put(1.5))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(h)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        h + "a"
+    with pytest.raises(TypeError, match="unsupported operand"):
+        None + h
+
+
+def test_results_go_to_arrays_of_this_process(copying, h):
+    x = X.copy()
+    y = x
+    with pytest.raises(TypeError, match="implicit_get='error'"):
+        x += h
+    on_mesh = copying.put(X, mesh=MESH)
+    x += on_mesh
+    assert x is y
+    np.testing.assert_array_equal(x, 2 * X)
+    into = np.empty(6)
+    assert np.sum(on_mesh, axis=0, out=into) is into
+    np.testing.assert_allclose(into, X.sum(0))
+    with pytest.raises(TypeError, match="Cannot cast"):
+        np.add(on_mesh, 1, out=np.empty(X.shape, int))
+
+
+def test_ufuncs_compute_in_the_type_of_their_results(strict_client):
+    for row in (
+        "np.add(x, 1, dtype='f4')",
+        "np.divide(i, [3] * 6, dtype='f4')",
+        "np.equal(i, 3, dtype=bool)",
+        "np.add(x, 1, dtype='i4', casting='unsafe')",
+        "np.add(x, 1, dtype='i4')",
+        "np.add(i, 300, dtype='i1')",
+    ):
+        check_call(strict_client, row)
+
+
+def test_copies_by_numpy_are_counted_or_refused(server, copying, h):
+    with pytest.raises(TypeError, match=r"implicit_get='error'.*array\.get\(\)"):
+        np.asarray(h)
+    array = copying.put(X)
+    assert copying.statistics().implicit_gets == 0
+    np.asarray(array)
+    array.get()
+    assert copying.statistics().implicit_gets == 1
+    assert copying.statistics().implicit_get_bytes == X.nbytes
+    with pytest.raises(sc.InvalidParameterError, match="implicit_get is 'no'"):
+        sc.connect(server.address, implicit_get="no")
+
+
+def test_dlpack_copies(copying, h):
+    array = copying.put(X)
+    assert array.__dlpack_device__() == (1, 0)
+    np.testing.assert_array_equal(np.from_dlpack(array), X)
+    assert copying.statistics().implicit_gets == 1
+    with pytest.raises(BufferError, match="DLPack has a copy"):
+        np.from_dlpack(array, copy=False)
+    with pytest.raises(BufferError, match="the values are on the mesh"):
+        array.__dlpack__(copy=False)
+    with pytest.raises(TypeError, match="implicit_get='error'"):
+        np.from_dlpack(h)
+
+
+@pytest.mark.parametrize("keep", [None, False, True], ids=["on the mesh", "result", "kept result"])
+def test_the_device_and_the_namespace(strict_client, keep):
+    ours = Side(compiled("x"), strict_client, AXES, keep).result()
     assert isinstance(hash(ours.device), int)
-    assert ours.device == make_array(F).device
-    same(ours.to_device(ours.device), F)
-    xp = ours.__array_namespace__(api_version="2024.12")
-    same(xp.sum(ours), F.sum())
+    same(strict_client.xp.asarray(ours.to_device(ours.device)).get(), X)
+    total = ours.__array_namespace__(api_version="2024.12").sum(ours)
+    same(strict_client.xp.asarray(total).get(), X.sum())
     assert ours.__dlpack_device__() == (1, 0)
     with pytest.raises(ValueError, match="stream"):
         ours.to_device(ours.device, stream=3)
 
 
-def test_dlpack_copies(server, client):
-    with sc.connect(server.address) as copying:
-        h = copying.put(F)
-        same(np.from_dlpack(h), F)
-        assert copying.statistics().implicit_gets == 1
-        with pytest.raises(BufferError, match="DLPack has a copy"):
-            np.from_dlpack(h, copy=False)
-    with pytest.raises(TypeError, match="implicit_get='error'"):
-        np.from_dlpack(client.put(F))
+def test_what_copies_nothing_is_the_array_itself(strict_client, h):
+    xp = strict_client.xp
+    assert type(h.__array_namespace__(api_version="2024.12")) is type(xp)
+    assert h.device == xp.__array_namespace_info__().default_device()
+    with pytest.raises(ValueError, match="the only device is 'mesh'"):
+        h.to_device("cpu")
+    assert h.to_device(h.device) is h
+    assert h.astype("float64", copy=False) is h
+    assert xp.from_dlpack(h) is h
+    assert xp.astype(h, np.float64, copy=False) is h
+    assert xp.pi == np.pi
 
 
-def test_python_protocols(client):
-    h = client.put(F, mesh=sc.Mesh(x=2))
-    for ours, expected in zip(reversed(h), reversed(F), strict=True):
-        same(ours, expected)
-    for ours, expected in zip(list(h), list(F), strict=True):
-        same(ours, expected)
-    same(round(h, 1), F.round(1))
+def test_python_protocols(strict_client, h):
+    for ours, expected in zip(list(h), list(X), strict=True):
+        same(ours.get(), expected)
+    same(round(h, 1).get(), X.round(1))
     assert format(h) == str(h)
     with pytest.raises(TypeError, match=r"format '.2f' is for one number"):
         format(h, ".2f")
-    assert [10, 20, 30][client.put(np.int8(2))] == 30
-    assert h.astype("float64", copy=False) is h
-    same(h.astype("float32", copy=False), F.astype("float32"))
-    for one, other in zip(h.nonzero(), F.nonzero(), strict=True):
-        same(one, other)
-    same(h.compress(F[0] > 0, 1), F.compress(F[0] > 0, 1))
+    assert [10, 20, 30][strict_client.put(np.int8(2))] == 30
 
 
 @pytest.mark.parametrize("name", ["byteswap", "dump", "getfield", "tofile", "ctypes", "data"])
-def test_attributes_that_need_the_values_name_get(client, name):
+def test_attributes_that_need_the_values_name_get(h, name):
     with pytest.raises(AttributeError, match=rf"'RemoteArray' object has no attribute '{name}'; .* get\(\)\.{name},"):
-        getattr(client.put(F), name)
-    assert not hasattr(client.put(F), "no_such")
+        getattr(h, name)
+    assert not hasattr(h, "no_such")
 
 
-def test_elements_are_row_major(client):
-    h = client.put(F)
-    assert h.itemsize == F.itemsize
+def test_elements_are_row_major(h):
     for method in ("ravel", "flatten", "copy"):
-        same(getattr(h, method)(order="A"), getattr(F, method)(order="C"))
+        same(getattr(h, method)(order="A").get(), getattr(X, method)(order="C"))
         with pytest.raises(TypeError, match="order='F' and arrays on the mesh are in row-major order"):
             getattr(h, method)(order="F")
     with pytest.raises(TypeError, match="order='F'"):
         h.reshape(-1, order="F")
 
 
-@pytest.mark.parametrize("value", [np.float64(1e300), np.int64(3), np.ones(4)])
-def test_operators_that_assign_keep_the_type_as_numpy_does(client, value):
-    x, h = F.astype(np.float32), client.put(F.astype(np.float32))
-    with np.errstate(over="ignore"):
-        x += value
-    h += value
-    same(h, x)
+def test_a_result_has_the_operators_of_its_array(client):
+    for keep in (False, True):
+        result = client.add(X, 1.0, keep=keep)
+        assert (result.shape, result.dtype, result.ndim, result.size) == (X.shape, X.dtype, 2, X.size)
+        assert float(result.sum()) == pytest.approx((X + 1).sum())
+        assert float(client.sum(X, keep=keep)) == pytest.approx(X.sum())
+    assert client.add(X, 1.0)[2, 3] == X[2, 3] + 1
+
+
+def test_the_heat_equation_of_a_numpy_program(client):
+    def steps(u):
+        for _ in range(20):
+            u = u + 0.1 * (np.roll(u, 1, 0) + np.roll(u, -1, 0) + np.roll(u, 1, 1) + np.roll(u, -1, 1) - 4 * u)
+        return u
+
+    u0 = np.random.default_rng(0).normal(size=(61, 30))
+    u = steps(client.put(u0, mesh=sc.Mesh(x=8), spec=sc.P("x", None)))
+    same(u.get(), steps(u0))
+    assert float(np.abs(u).max()) == pytest.approx(np.abs(steps(u0)).max())
+    assert u.spec == sc.P("x", None)

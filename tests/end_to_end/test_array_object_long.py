@@ -1,119 +1,96 @@
-"""The tests of `test_array_object.py` that take long."""
-
-import math
-import operator
+"""Every operator with every sort of operand, and methods and functions that return numbers."""
 
 import numpy as np
 import pytest
-from end_to_end.test_array_object import FORMS, F, same
-from pairs import pairs_of
+from end_to_end.numpy_calls import X, calls_of, check_call, same
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-K = np.arange(-8, 8).reshape(4, 4)
+OPERATORS = """
+    x {+|-|*|/|//|%} {y|2|0.5|np.float32(2)|Y[0] + 3|[1.0, 2, 3, 4, 5, 6]}
+    {2|0.5|np.float64(2)|Y} {+|-|*|/|//|%} x
+    abs(x) ** {2|0.5|Y[0]|y}
+    {2|2.5|np.float32(2)} ** abs(x)
+    x @ {np.ones((6, 3))|np.ones(6)|y.T}
+    {np.ones((4, 13))|np.ones(13)|Y.T} @ x
+    i {&|^} {3|K[:1]|True|k}
+    {3|K|np.int32(5)} {&|^} i
+    i | {3|K[:1]|k}
+    {3|K} | i
+    k {<<|>>} {2|np.full(6, 3)|k}
+    {2|np.int64(9)} {<<|>>} k
+    x {<|<=|>|>=|==|!=} {y|0.5|Y[0]}
+    {0.5|Y} {<|<=|>|>=|==|!=} x
+    alias = x; x {+|-|*|/|//|%|**}= {y|2}
+    alias = i; i {&|^|//|%}= {k|2}
+    alias = i; i |= k
+    alias = k; k {<<|>>}= {k|2}
+    alias = i; i /= k
+    """
+
+METHODS = """
+    x.{sum|prod|mean|var|std|max|min}(axis={None|0|(0, 1)|-1})
+    x.{sum|prod|mean|var|std|max|min}(axis=1, keepdims=True)
+    x.{argmax|argmin|cumsum|argsort}(1)
+    mask.{any|all}(0)
+    x.{clip(-0.5, 0.5)|round(2)|dot(X[0])|conj()|copy()|ravel()|flatten()|trace()|diagonal()|repeat(2)|tolist()}
+    i.{round()|round(-1)}
+    x[:1].squeeze()
+    x.reshape(6, 13)
+    x.reshape((-1, 3))
+    x.take([1, 2], axis=1)
+    np.{allclose|array_equal|array_equiv}({x|x[1:]|x + 1|x[:0]}, {X|X[1:]|X[0]})
+    np.array_equal(holes, HOLES, equal_nan={True|False})
+    np.{shape|ndim|size|iscomplexobj|isrealobj}(x)
+    """
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
+@pytest.mark.parametrize("keep", [None, False, True], ids=["on the mesh", "result", "kept result"])
+def test_operators_with_every_operand(strict_client, keep):
+    """Each with one of the three sorts of arrays."""
+    for call in calls_of(OPERATORS)[[None, False, True].index(keep) :: 3]:
+        check_call(strict_client, call, keep=keep)
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def make_array(client, request):
-    """Makes an array of a kind with the values of one of this process."""
-
-    def make(x):
-        h = client.put(x, mesh=sc.Mesh(x=2)) if np.ndim(x) else client.put(x, mesh=sc.Mesh(x=1))
-        if request.param == "on the mesh":
-            return h
-        return client.reshard(h, keep=request.param == "kept result")
-
-    return make
+@pytest.mark.parametrize("call", calls_of(METHODS))
+def test_methods_and_descriptions(strict_client, call):
+    check_call(strict_client, call)
 
 
-BINARY = {
-    **dict.fromkeys(("add", "sub", "mul", "truediv", "floordiv", "mod", "matmul"), (F, F + 3)),
-    "pow": (abs(F), F),
-    **dict.fromkeys(("and", "or", "xor"), (K, K[::-1])),
-    **dict.fromkeys(("lshift", "rshift"), (abs(K), np.full((4, 4), 2))),
-}
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (1, 1)])
+def test_small_and_empty_arrays(strict_client, shape):
+    x = np.full(shape, 2.0)
+    h = strict_client.put(x)
+    for ours, expected in ((h + 1, x + 1), (h.sum(), x.sum()), (np.sqrt(h), np.sqrt(x)), (h.T, x.T)):
+        same(ours.get(), expected)
+    if x.size == 1:
+        assert float(h) == h.item() == 2.0
+        assert int(h) == 2
+        assert complex(h) == 2 + 0j
+        assert bool(h) is True
+    else:
+        with pytest.raises(ValueError, match="without elements is ambiguous"):
+            bool(h)
 
 
-COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
-
-
-UNARY = {"abs": F, "neg": F, "pos": F, "invert": K}
-
-
-USES = {
-    **{f"__{name}__": (UNARY[name], lambda x, name=name: getattr(operator, name)(x)) for name in UNARY},
-    "T": (F, lambda x: x.T),
-    "mT": (F, lambda x: x.mT),
-    "ndim": (F, lambda x: x.ndim),
-    "shape": (F, lambda x: x.shape),
-    "size": (F, lambda x: x.size),
-    "dtype": (F, lambda x: np.zeros(1, x.dtype)),
-    "__getitem__": (F, lambda x: x[1:, 2]),
-    "__bool__": (K[:1, :1], bool),
-    "__int__": (F[0, 0], int),
-    "__float__": (K[0, 0], float),
-    "__complex__": (F[0, 0], complex),
-    "__index__": (K[0, 1], operator.index),
-    "__len__": (F, len),
-    "__contains__": (F, lambda x: (float(F[0, 0]) in x, 1e9 in x)),
-    "__divmod__": (F, lambda x: divmod(x, 2)),
-    "__rdivmod__": (F, lambda x: divmod(2, x)),
-    "__format__": (F[0, 0], lambda x: float(f"{x:.3f}")),
-    "scalar * array": (F, lambda x: np.float64(2) * x),
-    "array + array of this process": (F, lambda x: F + x),
-    "sqrt": (abs(F[0, 0]), math.sqrt),
-    "== None": (F, lambda x: x == None),  # noqa: E711
-    "numpy.sin": (F, np.sin),
-    "numpy.add": (F, lambda x: np.add(x, x)),
-    "numpy.mean": (F, lambda x: np.mean(x, axis=0)),
-    "numpy.concatenate": (F, lambda x: np.concatenate([x, x])),
-    "sum": (F, lambda x: x.sum(0)),
-    "astype": (F, lambda x: x.astype("float32")),
-    "mask": (F, lambda x: x[x > 0]),
-}
-
-
-@pytest.mark.parametrize(("make_array", "name"), pairs_of(FORMS, [*USES]), indirect=["make_array"])
-def test_attributes_and_methods(make_array, name):
-    x, use = USES[name]
-    same(use(make_array(x)), use(x))
-
-
-@pytest.mark.parametrize(("make_array", "name"), pairs_of(FORMS, [*BINARY, *COMPARISONS]), indirect=["make_array"])
-def test_binary_operators_reflected_and_assigning(make_array, name):
-    x, y = BINARY.get(name, (F, F.round()))
-    function = getattr(operator, name + "_" if name in ("and", "or") else name)
-    ours, other = make_array(x), make_array(y)
-    same(function(ours, other), function(x, y))
-    same(function(x, other), function(x, y))
-    if name in COMPARISONS:
-        return
-    assert hasattr(type(ours), f"__{name}__")
-    assert hasattr(type(ours), f"__r{name}__")
-    change = getattr(operator, f"i{name}")
-    try:
-        expected = change(x.copy(), y)
-    except TypeError:  # of floats in an array of integers
-        with pytest.raises(TypeError, match="in place makes float64"):
-            change(ours, other)
-        return
-    assert change(ours, other) is ours
-    same(ours, expected)
-
-
-def test_assignments_to_elements(make_array):
-    ours, x = make_array(F), F.copy()
-    for array in (ours, x):
-        array[0] = 0
-        array[array > 1] = -1
-        array[[1, 2], 3] += 5
-    same(ours, x)
+@pytest.mark.parametrize(
+    "call",
+    [
+        np.histogram,
+        lambda h, edges: np.linspace(edges, 9, 3),
+        lambda h, edges: np.delete(h, edges.astype(int), 0),
+        lambda h, edges: np.pad(h, np.astype(edges[:2], int)),
+    ],
+    ids=["edges of bins", "bounds of ranges", "indices that are left out", "widths"],
+)
+def test_arguments_that_are_copied_are_counted_or_refused(server, strict_client, call):
+    edges = np.arange(3.0)
+    with sc.connect(server.address) as client:
+        result, expected = call(client.put(X), client.put(edges)), call(X, edges)
+        assert client.statistics().implicit_gets == 1
+        first, numpys = (result[0], expected[0]) if isinstance(result, tuple) else (result, expected)
+        same(first.get(), numpys)
+    with pytest.raises(TypeError, match=r"implicit_get='error'"):
+        call(strict_client.put(X), strict_client.put(edges))

@@ -14,38 +14,31 @@ X = np.random.default_rng(5).normal(size=(16, 12))
 
 
 @pytest.fixture(scope="module")
-def client(server):
-    """A client that refuses to copy arrays unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
+def committed(strict_client):
+    return strict_client.put(X, mesh=MESH, spec=sc.P("a", "b"))
 
 
-@pytest.fixture(scope="module")
-def committed(client):
-    return client.put(X, mesh=MESH, spec=sc.P("a", "b"))
-
-
-def test_the_first_committed_operand_decides_wherever_it_is(client, committed):
-    ones = client.xp.ones((16, 12))
+def test_the_first_committed_operand_decides_wherever_it_is(strict_client, committed):
+    ones = strict_client.xp.ones((16, 12))
     for pending in (True, False):
-        x = client.xp.positive(committed)
+        x = strict_client.xp.positive(committed)
         if not pending:
-            client.synchronize()
+            strict_client.synchronize()
             assert (x.mesh.axes, ones.mesh.size) == (MESH.axes, 1)
-        result = client.xp.add(ones, x)
+        result = strict_client.xp.add(ones, x)
         assert result.committed
         assert (result.mesh.axes, result.spec) == (MESH.axes, sc.P("a", "b"))
         np.testing.assert_array_equal(result.get(), 1 + X)
 
 
-def test_pending_committed_arrays_on_different_devices_are_refused_too(client, committed):
-    other = client.put(X, mesh=OTHERS["other devices"])
+def test_pending_committed_arrays_on_different_devices_are_refused_too(strict_client, committed):
+    other = strict_client.put(X, mesh=OTHERS["other devices"])
     with pytest.raises(sc.ShardingError, match="set the mesh of the call"):
-        client.xp.add(client.xp.negative(committed), client.xp.negative(other)).get()
+        strict_client.xp.add(strict_client.xp.negative(committed), strict_client.xp.negative(other)).get()
 
 
-def test_without_a_committed_array_nothing_is_committed(client):
-    xp = client.xp
+def test_without_a_committed_array_nothing_is_committed(strict_client):
+    xp = strict_client.xp
     x = xp.sin(xp.arange(12.0))
     y = xp.sum(xp.outer(x, x), axis=0) + 1
     assert (x.committed, y.committed) == (False, False)
@@ -53,23 +46,23 @@ def test_without_a_committed_array_nothing_is_committed(client):
     np.testing.assert_allclose(y.get(), np.outer(np.sin(np.arange(12.0)), np.sin(np.arange(12.0))).sum(0) + 1)
 
 
-def test_a_mesh_or_a_spec_commits(client, committed):
-    xp, zeros = client.xp, client.xp.zeros((16, 4))
-    assert client.sin(np.ones(8), keep=True).array.committed is False
-    assert client.sin(np.ones(8), keep=True, mesh=MESH).array.committed
-    assert client.sin(np.ones(8), keep=True, spec=sc.P("x")).array.committed
-    assert client.sin(committed, keep=True).array.committed
+def test_a_mesh_or_a_spec_commits(strict_client, committed):
+    xp, zeros = strict_client.xp, strict_client.xp.zeros((16, 4))
+    assert strict_client.sin(np.ones(8), keep=True).array.committed is False
+    assert strict_client.sin(np.ones(8), keep=True, mesh=MESH).array.committed
+    assert strict_client.sin(np.ones(8), keep=True, spec=sc.P("x")).array.committed
+    assert strict_client.sin(committed, keep=True).array.committed
     assert xp.sin(zeros, mesh=MESH).committed
     assert xp.add(zeros, 1, mesh=MESH).mesh.axes == MESH.axes
-    assert client.reshard(zeros, spec=sc.P("x"), keep=True).array.committed
-    assert client.describe(committed.handle).committed
+    assert strict_client.reshard(zeros, spec=sc.P("x"), keep=True).array.committed
+    assert strict_client.describe(committed.handle).committed
     assert xp.asarray(X, spec=sc.P("x")).committed
     assert not xp.asarray(X).committed
     assert xp.zeros_like(committed).committed
     assert not xp.zeros_like(zeros).committed
 
 
-def test_large_uncommitted_arrays_take_the_others_to_their_devices(client):
-    large = client.xp.asarray(np.ones((1 << 17) + 3))
-    result = client.xp.add(client.xp.ones(1), large)
+def test_large_uncommitted_arrays_take_the_others_to_their_devices(strict_client):
+    large = strict_client.xp.asarray(np.ones((1 << 17) + 3))
+    result = strict_client.xp.add(strict_client.xp.ones(1), large)
     assert (large.mesh.size, result.mesh.size, result.committed) == (8, 8, False)

@@ -8,12 +8,6 @@ import shardcall as sc
 U = np.random.default_rng(5).normal(size=(13, 9))
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
-
-
 @pytest.fixture
 def u(client):
     return client.put(U, mesh={"x": 4}, spec=("x", None))

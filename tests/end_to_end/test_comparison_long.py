@@ -4,15 +4,7 @@ import numpy as np
 import pytest
 from end_to_end.test_comparison import U
 
-import shardcall as sc
-
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
 
 
 @pytest.fixture

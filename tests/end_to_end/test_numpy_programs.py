@@ -7,6 +7,7 @@ import random
 from dataclasses import replace
 
 import pytest
+from end_to_end.numpy_calls import calls_of
 from end_to_end.numpy_comparison import Tally, TracedComparison
 from end_to_end.numpy_names import CHANGING, functions_of_numpy, functions_of_scipy
 from end_to_end.numpy_pairs import triple_programs
@@ -15,54 +16,49 @@ from end_to_end.numpy_programs import Line, Program, random_array
 from shardcall.namespace import Namespace
 from shardcall_core.functions.table import FUNCTIONS
 
-MENDED = (
-    *(
-        "np.dot(x, t)",
-        "t.dot(t)",
-        "x.astype(None)",
-        "x.astype(None, casting='safe')",
-        "np.gradient(z)",
-        "m ** 2",
-        "m**3",
-    ),
-    *(
-        "np.pad(x, {0: 1})",
-        "np.pad(x, {-1: (0, 2)})",
-        "np.quantile(f, [[0.1], [0.9]])",
-        "np.nanpercentile(f, [[2], [98]], 1)",
-    ),
-    *(
-        "np.convolve(z, z)",
-        "np.convolve(f[0], True)",
-        "np.linalg.lstsq(t, f)",
-        "np.take(e, [])",
-        "e.take(-1)",
-        "x.take(2j)",
-    ),
-    *("np.nan_to_num(f, nan=numpy.ones(3, complex))", "np.repeat(x, 2j)", "np.linalg.matrix_norm(f, ord=None)"),
-    *(
-        "np.linalg.vector_norm(f, ord=None)",
-        "np.fabs(x)",
-        "np.fabs(m)",
-        "np.subtract(2, f, dtype='uint32', casting='equiv')",
-    ),
-    *("np.nanpercentile(e * 1j, 2)", "np.linalg.cond(e)", "np.linalg.matrix_norm(f[:0], ord=2)"),
-    *("np.linalg.pinv(f[:2], hermitian=True)", "np.linalg.matrix_rank(f[:2], hermitian=True)"),
-    *("np.histogram_bin_edges(x, [0, 1], weights=2)", "np.put_along_axis(+e, e, f[:0, :0].reshape(1, 0), -1)"),
-    *("np.corrcoef(e[:, None] * 1j)", "np.cov(f[:0], z)", "np.copyto(+x, 2**40, casting='unsafe')"),
-    *(
-        "np.copyto(x, x, where=f[0, 0] > 9)",
-        "np.copyto(z, z, where=m)",
-        "np.copyto(+f, 2j, casting='unsafe')",
-    ),
-    *("np.bitwise_or.at(+x, [], 1)", "np.piecewise(+x, [m], [1e300])"),
-    *(
-        "np.insert(x, slice(1, 2), f[:1, :1].reshape(1, 1, 1))",
-        "np.gradient(x, axis=())",
-        "np.histogramdd(f[:0].astype('f'))",
-    ),
-    *("np.multiply(x, 2, casting='equiv')", "np.extract(True, e)", "x.take(1e300)", "np.astype(m, None)"),
-)
+MENDED = calls_of("""
+    np.dot(x, t)
+    t.dot(t)
+    x.astype(None{|, casting='safe'})
+    np.astype(m, None)
+    np.gradient(z)
+    np.gradient(x, axis=())
+    m ** 2
+    m**3
+    np.pad(x, {0: 1})
+    np.pad(x, {-1: (0, 2)})
+    np.quantile(f, [[0.1], [0.9]])
+    np.nanpercentile(f, [[2], [98]], 1)
+    np.nanpercentile(e * 1j, 2)
+    np.convolve(z, z)
+    np.convolve(f[0], True)
+    np.linalg.lstsq(t, f)
+    np.linalg.{matrix_norm|vector_norm}(f, ord=None)
+    np.linalg.matrix_norm(f[:0], ord=2)
+    np.linalg.cond(e)
+    np.linalg.{pinv|matrix_rank}(f[:2], hermitian=True)
+    np.take(e, [])
+    e.take(-1)
+    x.take({2j|1e300})
+    np.nan_to_num(f, nan=numpy.ones(3, complex))
+    np.repeat(x, 2j)
+    np.fabs({x|m})
+    np.subtract(2, f, dtype='uint32', casting='equiv')
+    np.multiply(x, 2, casting='equiv')
+    np.histogram_bin_edges(x, [0, 1], weights=2)
+    np.histogramdd(f[:0].astype('f'))
+    np.put_along_axis(+e, e, f[:0, :0].reshape(1, 0), -1)
+    np.corrcoef(e[:, None] * 1j)
+    np.cov(f[:0], z)
+    np.copyto(+x, 2**40, casting='unsafe')
+    np.copyto(x, x, where=f[0, 0] > 9)
+    np.copyto(z, z, where=m)
+    np.copyto(+f, 2j, casting='unsafe')
+    np.bitwise_or.at(+x, [], 1)
+    np.piecewise(+x, [m], [1e300])
+    np.insert(x, slice(1, 2), f[:1, :1].reshape(1, 1, 1))
+    np.extract(True, e)
+    """)
 """Calls that programs showed to differ: z has no axes, e no elements, m is of bool, x of int8, f and t of floats."""
 
 UNDRAWN = {

@@ -1,97 +1,118 @@
-"""Functions of arrays on the mesh beside NumPy's: types, shapes and values of results, copies, and refusals."""
+"""Results of functions of arrays on the mesh that say more than NumPy's values: types, layouts, copies and refusals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
+from end_to_end.numpy_calls import ARRAYS, MESH, Side, V, X, calls_of, check_call, compiled, same
 
 import shardcall as sc
 
-MESH = sc.Mesh(x=8)
-ERRORS = (
-    *(np.exceptions.AxisError, np.linalg.LinAlgError, IndexError, ZeroDivisionError, OverflowError),
-    *(TypeError, ValueError, RuntimeError),
-)
-"""The classes of NumPy's errors, special ones first."""
+BINARY, SQUARES = ARRAYS["BINARY"], ARRAYS["SQUARES"]
+PLACED = {"mesh": MESH, "spec": sc.P("a", "b")}
 
-FAILURES = (AssertionError, AttributeError, sc.ShardcallError, *ERRORS)
-
-U8 = np.arange(8, dtype=np.uint8) * 30
-X = np.arange(8.0)
-Z = np.float32(3)
-
-Case = Callable[[Any, Any], Any]
-"""An expression of the functions, NumPy or ``client.xp``, and an array."""
-
-
-def put(client: sc.Client, x: Any) -> sc.RemoteArray:
-    array = np.asarray(x)
-    return client.put(array, mesh=MESH, spec=sc.P("x") if array.ndim else sc.P())
+REQUESTED_TYPES = """
+    [xp.asarray(binary, dtype=np.float64), xp.array(binary, dtype=float), xp.full(8, binary, dtype=np.float64)]
+    [xp.full_like(binary, binary, dtype=np.float64), np.multiply(binary, binary, dtype=float)]
+    [np.sin(binary, dtype=np.float64), np.add(binary, 1, dtype='f4'), np.nanvar(i, axis=0, ddof=1)]
+    np.add(binary, binary.astype('f8'), casting='no')
+    [np.pad(x[0, 0], 1, mode='{constant|edge|reflect|symmetric|wrap}')]
+    np.pad(x[0, 0], [])
+    [np.convolve(x[0, 0], x[0, 0]), np.meshgrid(v, W, indexing='ij'), np.meshgrid(v, W, sparse=True)]
+    np.tensordot(x[0, 0], x[0, 0])
+    [np.fft.fftshift(cube), np.fft.fftshift(cube, (0, 2)), np.fft.ifftshift(cube, (0, 2))]
+    ndimage.correlate(x, put(X[:3, :2]))
+    [special.erf(x), np.linalg.slogdet(squares)]
+    """
 
 
-def same(actual: Any, expected: Any) -> None:
-    if isinstance(expected, tuple | list):
-        assert len(actual) == len(expected)
-        for one, other in zip(actual, expected, strict=True):
-            same(one, other)
-        return
-    here = actual.get() if isinstance(actual, sc.RemoteArray) else np.asarray(actual)
-    # Not bit for bit: what is computed in floats rounds in another order.
-    tolerance = 1e-3 if here.dtype == np.float16 else 1e-6
-    np.testing.assert_allclose(here, np.asarray(expected), rtol=tolerance, atol=tolerance, strict=True)
+@pytest.mark.parametrize("call", calls_of(REQUESTED_TYPES))
+def test_types_and_values_are_numpys(strict_client, call):
+    check_call(strict_client, call)
 
 
-def check(client: sc.Client, x: Any, cases: Sequence[Case]) -> None:
-    """Compares with NumPy the type, shape and values of results, or the classes of errors; names all that differ."""
-    wrong = []
-    for number, case in enumerate(cases):
-        try:
-            with np.errstate(all="ignore"):
-                expected = case(np, np.array(x))
-        except ERRORS as error:
-            error_class = next(candidate for candidate in ERRORS if isinstance(error, candidate))
-            try:
-                result = case(client.xp, put(client, x))
-                wrong.append(f"case {number}: {result} and no {error_class.__name__}")
-            except error_class:
-                continue
-            except FAILURES as other:
-                wrong.append(f"case {number}: {other!r} and no {error_class.__name__}")
-            continue
-        try:
-            same(case(client.xp, put(client, x)), expected)
-        except FAILURES as error:
-            wrong.append(f"case {number}: {error!r}")
-    assert not wrong, "\n".join(wrong)
-
-
-def test_requested_types(client):
-    check(
-        client,
-        U8,
-        (
-            lambda xp, h: xp.asarray(h, dtype=np.float64),
-            lambda xp, h: xp.array(h, dtype=float),
-            lambda xp, h: xp.full(8, h, dtype=np.float64),
-            lambda xp, h: xp.full_like(h, h, dtype=np.float64),
-            lambda _, h: np.multiply(h, h, dtype=float),
-            lambda _, h: np.sin(h, dtype=np.float64),
-            lambda _, h: np.add(h, 1, dtype="f4"),
-            lambda _, h: np.add(h, h.astype("f8"), casting="no"),
-        ),
-    )
+def test_a_float64_is_no_end_that_was_left_out(client):
     with pytest.raises(sc.OperandTypeError):  # a float64 equals None in NumPy
         client.call("arange", np.int32(0), np.float64(1), size=3)
 
 
+def test_decompositions_have_numpys_names(strict_client):
+    h = strict_client.put(SQUARES, mesh=sc.Mesh(x=4))
+    q, r = np.linalg.qr(h)
+    np.testing.assert_allclose((q @ r).get(), SQUARES, atol=1e-12)
+    svd = np.linalg.svd(h, full_matrices=False)
+    np.testing.assert_allclose((svd.U * svd.S[:, None] @ svd.Vh).get(), SQUARES, atol=1e-12)
+    symmetric = SQUARES + np.swapaxes(SQUARES, 1, 2)
+    eigh = np.linalg.eigh(strict_client.put(symmetric, mesh=sc.Mesh(x=4)))
+    np.testing.assert_allclose(eigh.eigenvalues.get(), np.linalg.eigvalsh(symmetric), atol=1e-12)
+    assert eigh.eigenvectors.spec == sc.P("x", None, None)
+    assert np.linalg.slogdet(h)._fields == np.linalg.slogdet(SQUARES)._fields
+    assert strict_client.xp.unique_inverse(h)._fields == ("values", "inverse_indices")
+    assert np.linalg.vector_norm(strict_client.put(np.zeros(0)), ord=np.inf) == 0
+    assert isinstance(np.meshgrid(h[0, 0], h[0, 1]), tuple)
+
+
+def test_descending_sorts_keep_the_sequence_of_equal_elements(strict_client):
+    x = np.array([3, 1, 2, 3, 1, 2, 0], float)
+    h = strict_client.put(x, mesh=sc.Mesh(x=2))
+    same(strict_client.xp.sort(h, descending=True).get(), np.sort(x)[::-1])
+    same(strict_client.xp.argsort(h, descending=True).get(), np.argsort(-x, stable=True))
+
+
+FLATTENED = """
+    np.cumsum(x)
+    np.cumprod(x / 3)
+    np.repeat(x, 2)
+    np.roll(x, 33)
+    np.concatenate([x, X[:5, 1]], axis=None)
+    """
+
+
+def test_flattened_arrays_stay_sharded(strict_client):
+    for call in calls_of(FLATTENED):
+        check_call(strict_client, call)
+        assert any(Side(compiled(call), strict_client).result().spec)
+
+
+def test_arrays_like_another_are_where_it_is(strict_client):
+    h = strict_client.put(np.zeros((5, 4), np.float32), mesh=sc.Mesh(x=4), spec=sc.P(None, "x"))
+    for ours, expected in (
+        (np.zeros_like(h), np.zeros((5, 4), np.float32)),
+        (np.ones_like(h, dtype=int), np.ones((5, 4), int)),
+        (np.full_like(h, 3), np.full((5, 4), 3, np.float32)),
+        (strict_client.xp.empty_like(h, ml_dtypes.bfloat16), np.zeros((5, 4), ml_dtypes.bfloat16)),
+    ):
+        same(ours.get(), expected)
+        assert ours.committed
+        assert (ours.mesh.size, ours.spec) == (4, sc.P(None, "x"))
+    same(strict_client.xp.zeros_like(h, shape=(2,)).get(), np.zeros(2, np.float32))
+    same(strict_client.xp.zeros_like(np.arange(3)).get(), np.zeros(3, int))
+
+
+def test_arrays_on_the_mesh_are_converted_there(strict_client):
+    xp, h = strict_client.xp, strict_client.put(np.arange(6.0), mesh=sc.Mesh(x=2))
+    assert xp.asarray(h) is h
+    assert xp.asarray(h, copy=True) is not h
+    same(xp.asarray(h, dtype=np.int8).get(), np.arange(6, dtype=np.int8))
+    assert xp.asarray(h, spec=sc.P(None)).spec == sc.P(None)
+    assert xp.asarray(h, mesh=sc.Mesh(x=4)).mesh.size == 4
+    with pytest.raises(ValueError, match="needs a copy"):
+        xp.asarray(h, dtype=np.int8, copy=False)
+    with pytest.raises(ValueError, match="without a copy"):
+        xp.asarray([1, 2], copy=False)
+    same(xp.full(3, xp.asarray(2.5)).get(), np.full(3, 2.5))
+    same(xp.arange(xp.asarray(4)).get(), np.arange(4))
+    assert xp.zeros(3, device="mesh").shape == (3,)
+
+
 def test_a_bucketed_array_keeps_its_values(client):
-    h = put(client, X)
+    h = client.put(V, mesh=MESH)
     bucketed = client.bucket(h)
     h[...] = 5
-    np.testing.assert_array_equal(bucketed.get(), X)
+    np.testing.assert_array_equal(bucketed.get(), V)
 
 
 def test_a_copy_in_a_traced_function_is_one(client):
@@ -100,28 +121,9 @@ def test_a_copy_in_a_traced_function_is_one(client):
         array[0] = 7
         return h, array
 
-    same(client.jit(changed)(put(client, X)), (X, [7.0, *X[1:]]))
-
-
-def test_arrays_without_axes_that_are_padded(client):
-    modes = ("constant", "edge", "reflect", "symmetric", "wrap")
-    check(client, Z, [lambda _, z, mode=mode: np.pad(z, 1, mode=mode) for mode in modes])
-    check(client, Z, [lambda _, z: np.pad(z, []), lambda _, z: np.convolve(z, z), lambda _, z: np.tensordot(z, z)])
-
-
-def test_traced_functions_of_sorts_and_arrays_without_axes(client):
-    def functions(h: Any, z: Any) -> Any:
-        return (
-            np.lexsort((h, -h)),
-            np.lexsort((h, h > 3)),
-            np.pad(z, 0, mode="edge"),
-            np.argsort(z),
-            np.cumulative_sum(z, axis=0, include_initial=True),
-        )
-
-    h = X % 3
-    same(client.jit(functions)(put(client, h), put(client, Z)), functions(h, np.asarray(Z)))
-    same(client.call("lexsort", np.stack([h, -h]), axis=-1).array, np.lexsort((h, -h)))
+    h, array = client.jit(changed)(client.put(V, mesh=MESH))
+    same(h.get(), V)
+    same(array.get(), np.array([7.0, *V[1:]]))
 
 
 def test_python_numbers_of_traced_functions(client):
@@ -137,4 +139,49 @@ def test_python_numbers_of_traced_functions(client):
 
     traced = client.jit(functions)
     for number in (2, 2.5):
-        same(traced(put(client, U8), number), functions(U8, number))
+        results = traced(client.put(BINARY, mesh=MESH), number)
+        for ours, expected in zip(results, functions(BINARY, number), strict=True):
+            same(ours.get(), expected)
+
+
+def test_derivatives_of_special_functions(strict_client):
+    scipy, special = pytest.importorskip("scipy.special"), strict_client.xp.special
+    slope = strict_client.grad(lambda x: (special.expit(x) + special.erf(x)).sum())(strict_client.put(X, **PLACED))
+    logistic = scipy.expit(X)
+    same(slope.get(), logistic * (1 - logistic) + 2 / np.sqrt(np.pi) * np.exp(-(X**2)))
+    x = np.abs(X) + 0.1
+    slope = strict_client.grad(lambda x: special.gammaln(x).sum())(strict_client.put(x, **PLACED))
+    same(slope.get(), scipy.digamma(x))
+
+
+def test_special_functions_are_of_real_numbers_and_named_in_refusals(strict_client):
+    scipy = pytest.importorskip("scipy.special")
+    h = strict_client.put(X * 1j, **PLACED)
+    for name in ("expit", "erf", "gammaln", "logsumexp"):
+        with pytest.raises(TypeError):
+            getattr(strict_client.xp.special, name)(h).get()
+    same(scipy.erf(strict_client.put(X, **PLACED)).get(), scipy.erf(X))
+    with pytest.raises(TypeError, match=r"scipy\.special\.j0 does not run on the mesh"):
+        scipy.j0(strict_client.put(X))
+
+
+class Answering:
+    """An object with ufuncs of its own."""
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=()):
+        return ufunc.__name__, [target is self for target in out]
+
+
+def test_objects_with_ufuncs_answer_beside_arrays_and_as_targets(strict_client):
+    h, other = strict_client.put(X), Answering()
+    assert np.add(h, other) == ("add", [])
+    assert np.add(h, "a", out=other) == np.add(h, 1, out=other) == ("add", [True])
+    assert np.sin(h, other) == ("sin", [True])
+    assert np.modf(h, None, other) == ("modf", [False, True])
+    assert np.add.reduce(h, out=other) == ("add", [True])
+
+
+def test_indices_on_the_mesh_of_ufuncs_are_copied_where_a_method_needs_them(strict_client):
+    check_call(strict_client, "np.add.at(x, at, x[0])")
+    for call in ("np.negative.at(x, at)", "np.add.reduceat(x, at)"):
+        assert "implicit_get='error'" in str(Side(compiled(call), strict_client).outcome())

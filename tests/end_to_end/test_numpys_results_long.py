@@ -1,266 +1,248 @@
-"""The tests of `test_numpys_results.py` that take long."""
+"""Results of functions of arrays on the mesh that take long: copies, layouts, programs that are shared, every bit."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
-from end_to_end.test_numpys_results import U8, Case, X, Z, check
+from end_to_end.numpy_calls import ARRAYS, MESH, X, calls_of, check_call, same
+
+import shardcall as sc
+from shardcall import P
+from shardcall.namespace import Namespace
 
 pytestmark = pytest.mark.long
 
-I8 = np.array([100, -128, 127, 3, -3, 100, 90, -100], np.int8)
+RANDOM = np.random.default_rng(7)
+
+COPIES = """
+    t = xp.array(v)
+    t = xp.array(v, copy={True|None|False})
+    t = xp.array(v, dtype=float)
+    t = xp.asarray(v, copy=True)
+    t = xp.asarray(v)
+    t = np.array(v, like=v)
+    t = np.array(v, like=v, copy=False)
+    t = np.asarray(v, like=v, copy=True)
+    t = np.astype(v, float)
+    t = np.astype(v, float, copy=False)
+    t = np.copy(v)
+    t = v.flatten()
+    t = np.reshape(v, 13, copy=True)
+    t = np.positive(v)
+    t = np.atleast_1d(v)
+    """
+
+ARRAYS_WITHOUT_AXES = """
+    np.{argsort|sort|squeeze|cumulative_prod|size|linalg.norm|linalg.vector_norm}(t := put(np.float32(3)), axis={axis})
+    np.argpartition(put(np.float32(3)), 0, axis={axis})
+    np.repeat(put(np.float32(3)), {2|[2]}, axis={axis})
+    np.take(put(np.float32(3)), {0|[0, 0]}, axis={axis})
+    np.compress([True], put(np.float32(3)), axis={axis})
+    np.lexsort((t := put(np.float32(3)), {t|t > 1}), axis={axis})
+    np.cumulative_sum(put(np.float32(3)), axis={axis}, include_initial=True)
+    np.average(t := put(np.float32(3)), axis={axis}, weights=t)
+    np.swapaxes(put(np.float32(3)), {axis}, 0)
+    np.trapezoid(put(np.float32(3)), axis=1)
+    """
 
 
-I32 = np.array([100000, -(2**31), 2**31 - 1, 3, -70000, 5, 9, 100000], np.int32)
+@pytest.mark.parametrize("copied", calls_of(COPIES))
+def test_copies_keep_their_values(strict_client, copied):
+    check_call(strict_client, f"{copied}; v[...] = 5; u = t + 0; t[0] = 7")
 
 
-U32 = np.array([1000, 2**32 - 1, 0, 3, 70000, 5, 9, 2**31], np.uint32)
+@pytest.mark.parametrize("axis", ["0", "-1", "1", "None"])
+def test_arrays_without_axes(strict_client, axis):
+    for call in calls_of(ARRAYS_WITHOUT_AXES.replace("{axis}", axis)):
+        check_call(strict_client, call)
 
 
-F16 = np.array([1.5, -2, 0, 3, 60000, 2, 300, -7], np.float16)
+LAYOUTS = [
+    (MESH, P("a", "b")),
+    (MESH, P("b", "a")),
+    (MESH, P("a", None)),
+    (MESH, P(None, "b")),
+    (MESH, P(None, "a")),
+    (MESH, P(("a", "b"), None)),
+    (sc.Mesh(a=1), P(None, None)),
+]
+LEFT, RIGHT = RANDOM.normal(size=(2, 18, 10))  # no mesh axis divides them all
+FACTOR = RANDOM.normal(size=(10, 6))
 
 
-BOOL = I8 > 3
+def both(rows, columns):
+    return rows, columns
 
 
-LARGE = 2**53 + np.array([1, 0, 1, 0, 1, 0, 1, 0])
+FAMILIES = {  # the function, NumPy's, and the entries of the result's spec; None where the kernel chooses it
+    "elementwise": (lambda xp, x, y: xp.sin(x), np.sin, both),
+    "copy": (lambda xp, x, y: xp.copy(x), lambda x: x, both),
+    "beside an uncommitted one": (lambda xp, x, y: x * y + 1, lambda x: x * RIGHT + 1, both),
+    "where": (lambda xp, x, y: xp.where(xp.less(y, 0), x, y), lambda x: np.where(RIGHT < 0, x, RIGHT), both),
+    "another type": (lambda xp, x, y: xp.astype(x, np.float32), lambda x: x.astype(np.float32), both),
+    "transpose": (lambda xp, x, y: x.T, lambda x: x.T, lambda rows, columns: (columns, rows)),
+    "reduction": (lambda xp, x, y: x.sum(axis=0), lambda x: x.sum(0), lambda rows, columns: (columns,)),
+    "reduction of columns": (lambda xp, x, y: x.max(axis=1), lambda x: x.max(1), lambda rows, columns: (rows,)),
+    "running sum": (lambda xp, x, y: x.cumsum(axis=0), lambda x: x.cumsum(0), both),
+    "difference": (lambda xp, x, y: xp.diff(x, axis=0), lambda x: np.diff(x, axis=0), both),
+    "stencil": (lambda xp, x, y: np.roll(x, 1, 0) - x, lambda x: np.roll(x, 1, 0) - x, both),
+    "slice": (lambda xp, x, y: x[1:-1, 1:], lambda x: x[1:-1, 1:], both),
+    "join": (lambda xp, x, y: xp.concatenate([x, y]), lambda x: np.concatenate([x, RIGHT]), both),
+    "sort": (lambda xp, x, y: xp.sort(x, axis=0), lambda x: np.sort(x, axis=0), both),
+    "update": (lambda xp, x, y: x.at[3:5].set(y[:2]), lambda x: np.concatenate([x[:3], RIGHT[:2], x[5:]]), both),
+    "product": (lambda xp, x, y: x @ FACTOR, lambda x: x @ FACTOR, None),
+    "random": (lambda xp, x, y: x + xp.uniform(7, shape=x.shape), None, both),
+    "constraint": (
+        lambda xp, x, y: xp.add(x, 1, out_spec=P("b", "a")),
+        lambda x: x + 1,
+        lambda rows, columns: ("b", "a"),
+    ),
+    "replicated": (lambda xp, x, y: xp.add(x, 1, out_spec=P()), lambda x: x + 1, lambda rows, columns: (None, None)),
+}
 
 
-@pytest.mark.parametrize("x", [I8, I32, U32, BOOL], ids=lambda x: x.dtype.name)
-def test_narrow_types_in_averages_and_tolerances(client, x):
-    check(
-        client,
-        x,
-        (
-            lambda _, h: np.average(h, weights=h),
-            lambda _, h: np.average(h.reshape(4, 2), axis=1, weights=[1, 3], returned=True),
-            lambda _, h: np.average(h, weights=np.ones(8, np.float16)),
-            lambda _, h: np.isclose(h, h[::-1]),
-            lambda _, h: np.isclose(h, 300),
-            lambda _, h: np.isclose(h, True),
-            lambda _, h: np.isclose(3, h),
-            lambda _, h: np.allclose(h, h[::-1]),
-            lambda _, h: np.array_equal(h, h, equal_nan=True),
-        ),
-    )
+@pytest.mark.parametrize("placed", LAYOUTS, ids=str)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_results_are_placed_as_the_operand(strict_client, name, placed):
+    function, numpys, entries = FAMILIES[name]
+    mesh, spec = placed
+    if name == "constraint" and mesh.size == 1:
+        return  # which has no axis b
+    x, y = strict_client.put(LEFT, mesh=mesh, spec=spec), strict_client.xp.asarray(RIGHT)
+    result = function(strict_client.xp, x, y)
+    if numpys is None:
+        expected = LEFT + strict_client.uniform(7, shape=LEFT.shape, mesh=sc.Mesh(a=1)).array
+    else:
+        expected = numpys(LEFT)
+    np.testing.assert_allclose(result.get(), expected, rtol=1e-5, atol=1e-12)
+    assert result.committed
+    assert result.mesh.axes == mesh.axes
+    if entries is not None:
+        assert result.spec == P(*entries(*x.spec))
+        of_x = strict_client.put(np.zeros(result.shape), mesh=mesh, spec=result.spec)
+        assert str(result.visualize()).splitlines()[1:] == str(of_x.visualize()).splitlines()[1:]
+        assert result.blocks() == of_x.blocks()
 
 
-def test_integers_that_are_equal_in_float64(client):
-    check(
-        client,
-        LARGE,
-        (
-            lambda _, h: np.array_equal(h, h[::-1], equal_nan=True),
-            lambda _, h: np.lexsort((X[::-1] % 3, h)),
-            lambda _, h: np.lexsort((h, X % 3)),
-        ),
-    )
+def test_meshes_and_specs_decide_where_arrays_are_created(strict_client):
+    xp = strict_client.xp
+    for x in (xp.zeros((9, 5), mesh=MESH), xp.arange(9, mesh=MESH), xp.eye(9, 5, mesh=MESH), xp.asarray(X, mesh=MESH)):
+        assert x.committed
+        assert (x.mesh.axes, x.spec[0]) == (MESH.axes, ("a", "b"))
+    x = xp.linspace(0, 1, 11, spec=P("x"))
+    assert x.committed
+    assert (x.mesh.size, x.spec) == (8, P("x"))
+    assert xp.ones((4, 6), mesh=MESH, spec=P(None, "b")).spec == P(None, "b")
+    assert not xp.zeros(5).committed
 
 
-def test_types_of_all_operands_together(client):
-    check(
-        client,
-        U8,
-        (
-            lambda _, h: np.select([h > 250, h > 40], [h.astype("i8"), h.astype("i1")], 300),
-            lambda _, h: np.select([h > 250], [h.astype("f4")], np.float64(0.1)),
-            lambda _, h: np.select([h > 250, h > 40], [h.astype("f8"), h.astype("f2")], 70000.0),
-            lambda _, h: np.select([h > 40], [h], 2.5),
-            lambda _, h: np.clip(h.astype("f2"), h.astype("f8"), 70000.0),
-            lambda _, h: np.clip(h > 3, h.astype("i1"), 100),
-            lambda _, h: np.clip(3, h, 100),
-            lambda _, h: np.clip(h, -5, 300),
-            lambda _, h: np.clip(h, 300, 400),
-            lambda _, h: np.nan_to_num(h.astype("f4"), nan=np.float64(1)),
-            lambda _, h: np.heaviside(0, h),
-            lambda _, h: np.heaviside(h, np.float64(0.5)),
-            lambda _, h: np.heaviside(h, 1),
-            lambda _, h: np.histogram(h, 2, weights=h),
-            lambda _, h: np.linspace(h.astype("f4"), 7, 3),
-            lambda _, h: np.concatenate([h, h.astype("i1"), h.astype("f2")]),
-        ),
-    )
+def test_functions_of_subnamespaces_take_options(strict_client):
+    h = strict_client.put(X, mesh=sc.Mesh(x=2))
+    spectrum = strict_client.xp.fft.fft2(h, out_spec=P(None, "x"))
+    assert spectrum.spec == P(None, "x")
+    same(spectrum.get(), np.fft.fft2(X))
+    assert strict_client.xp.linalg.qr(X[3:9], mesh=sc.Mesh(x=2)).Q.mesh.axes == (("x", 2),)
+    assert strict_client.xp.searchsorted(np.arange(9.0), h, out_spec=P()).spec == P(None, None)
 
 
-@pytest.mark.parametrize("x", [U8, F16], ids=lambda x: x.dtype.name)
-def test_numbers_in_products(client, x):
-    check(
-        client,
-        x,
-        (
-            lambda _, h: np.dot(h, 2),
-            lambda _, h: np.dot(-3, h),
-            lambda _, h: np.dot(h, 0.1),
-            lambda _, h: h.dot(True),
-            lambda _, h: np.inner(h, 2),
-            lambda _, h: np.outer(h, [1, -3]),
-            lambda _, h: np.kron(h, 2),
-            lambda _, h: np.tensordot(h, -3, 0),
-            lambda _, h: np.einsum("i,->i", h, 0.1),
-            lambda _, h: np.convolve(h, 2),
-            lambda _, h: np.matmul(h, [1] * 8),
-            lambda _, h: np.linalg.multi_dot([h.reshape(2, 4), h[:4]]),
-        ),
-    )
+def test_masks_with_counts_that_are_close_share_programs(strict_client, monkeypatch):
+    lengths, call = [], Namespace.call
+
+    def noted(self, name, *operands, **arguments):
+        lengths.append(arguments.get("size"))
+        return call(self, name, *operands, **arguments)
+
+    monkeypatch.setattr(Namespace, "call", noted)
+    h = strict_client.put(np.arange(4096), mesh=sc.Mesh(x=8))
+    for count in (1153, 1280, 0):
+        np.testing.assert_array_equal(h[h < count].get(), np.arange(count))
+    assert [length for length in lengths if length is not None] == [1280, 1280, 0]
 
 
-def _changed(copied: Case) -> Case:
-    """Returns what was made of an array whose elements are then assigned to, and the array after that of the copy."""
-
-    def case(xp: Any, h: Any) -> Any:
-        array = copied(xp, h)
-        h[...] = 5
-        before = array + 0
-        array[0] = 7
-        return before, h
-
-    return case
-
-
-def test_copies_keep_their_values(client):
-    copies: tuple[Case, ...] = (
-        lambda xp, h: xp.array(h),
-        lambda xp, h: xp.array(h, copy=True),
-        lambda xp, h: xp.array(h, dtype=float),
-        lambda xp, h: xp.asarray(h, copy=True),
-        lambda _, h: np.array(h, like=h),
-        lambda _, h: np.asarray(h, like=h, copy=True),
-        lambda _, h: np.astype(h, float),
-        lambda _, h: np.copy(h),
-        lambda _, h: h.flatten(),
-        lambda _, h: np.reshape(h, 8, copy=True),
-        lambda _, h: np.positive(h),
-    )
-    no_copies: tuple[Case, ...] = (
-        lambda xp, h: xp.array(h, copy=None),
-        lambda xp, h: xp.array(h, copy=False),
-        lambda xp, h: xp.asarray(h),
-        lambda _, h: np.array(h, like=h, copy=False),
-        lambda _, h: np.astype(h, float, copy=False),
-        lambda _, h: np.atleast_1d(h),
-    )
-    check(client, X, [_changed(function) for function in (*copies, *no_copies)])
+def test_filters_exchange_rows_with_neighbours_and_nothing_is_gathered(strict_client):
+    h = strict_client.put(np.zeros((64, 16)), mesh=sc.Mesh(x=8), spec=P("x", None))
+    for function in (
+        lambda h: strict_client.xp.ndimage.gaussian_filter(h, 1),
+        lambda h: strict_client.xp.ndimage.convolve(h, np.ones((3, 3)), mode="wrap"),
+    ):
+        plan = strict_client.jit(function).plan(h)
+        assert "all-gather" not in str(plan)
+        assert "collective-permute" in str(plan)
+        assert plan.results[0].spec == P("x", None)
 
 
-@pytest.mark.parametrize("axis", [0, -1, 1, None])
-def test_arrays_without_axes(client, axis):
-    check(
-        client,
-        Z,
-        (
-            lambda _, z: np.argsort(z, axis=axis),
-            lambda _, z: np.argpartition(z, 0, axis=axis),
-            lambda _, z: np.sort(z, axis=axis),
-            lambda _, z: np.squeeze(z, axis=axis),
-            lambda _, z: np.repeat(z, 2, axis=axis),
-            lambda _, z: np.repeat(z, [2], axis=axis),
-            lambda _, z: np.take(z, [0, 0], axis=axis),
-            lambda _, z: np.take(z, 0, axis=axis),
-            lambda _, z: np.compress([True], z, axis=axis),
-            lambda _, z: np.lexsort((z, z), axis=axis),
-            lambda _, z: np.lexsort((z, z > 1), axis=axis),
-            lambda _, z: np.cumulative_sum(z, axis=axis, include_initial=True),
-            lambda _, z: np.cumulative_prod(z, axis=axis),
-            lambda _, z: np.size(z, axis),
-            lambda _, z: np.average(z, axis=axis, weights=z),
-            lambda _, z: np.linalg.norm(z, axis=axis),
-            lambda _, z: np.linalg.vector_norm(z, axis=axis),
-            lambda _, z: np.trapezoid(z, axis=1),
-            lambda _, z: np.swapaxes(z, axis, 0),
-        ),
-    )
+def test_the_condition_of_a_singular_matrix_is_infinite(strict_client):
+    x = np.array([np.zeros((2, 2)), np.eye(2), np.ones((2, 2)), [[1, np.nan], [0, 1]]])
+    h = strict_client.put(x, mesh=sc.Mesh(x=2))
+    with np.errstate(all="ignore"):
+        for p in (1, -1, np.inf, "fro"):
+            np.testing.assert_allclose(np.linalg.cond(h, p).get(), np.linalg.cond(x, p))
+        np.testing.assert_allclose(np.linalg.cond(h[:2]).get(), np.linalg.cond(x[:2]))
+        np.testing.assert_allclose(np.linalg.cond(h[:2], -2).get(), np.linalg.cond(x[:2], -2))
 
 
-def _assigned(key: Callable[[Any], Any], values: Any) -> Case:
-    def case(_: Any, h: Any) -> Any:
-        h[key(h)] = values
-        return h
-
-    return case
-
-
-def test_what_numpy_refuses(client):
-    check(
-        client,
-        X,
-        (
-            lambda _, h: np.searchsorted(h, 3, sorter=[0, 1]),
-            lambda _, h: np.searchsorted(h, 3, sorter=X),
-            lambda _, h: np.searchsorted(h, 3, sorter=0),
-            lambda _, h: np.linalg.multi_dot([h.reshape(2, 4), h[:4], h.reshape(2, 4)]),
-            lambda _, h: np.linalg.multi_dot([h.reshape(2, 4), h.reshape(1, 4, 2), h.reshape(2, 4)]),
-            lambda _, h: np.linalg.matrix_power(h[:4].reshape(2, 2), 1.0),
-            lambda _, h: np.linalg.lstsq(h.reshape(2, 4), h)[0],
-            lambda _, h: np.linalg.cond(h.reshape(2, 4), 1),
-            lambda _, h: np.linalg.norm(h, axis="a"),
-            lambda _, h: np.linalg.norm(h, axis=5),
-            lambda _, h: np.linalg.matrix_norm(h),
-            _assigned(lambda h: h > 3, np.ones((1, 4))),
-            _assigned(lambda h: h > 3, np.ones((4, 1))),
-            _assigned(lambda h: h > 3, np.ones(3)),
-            lambda _, h: np.ravel(h, order="Z"),
-            lambda _, h: h.ravel(order="Z"),
-            lambda _, h: h.copy(order="Z"),
-            lambda _, h: np.reshape(h, 8, order=1),
-            lambda _, h: np.zeros_like(h, order="Z"),
-            lambda _, h: np.add(h, 1, order="Z"),
-            lambda _, h: np.add(h, 1, casting="Z"),
-            lambda _, h: np.cov(h, dtype=int),
-            lambda _, h: np.nanvar(h, dtype=int),
-            lambda _, h: np.einsum("i->", h, dtype=int),
-            lambda _, h: np.select([h > 1], [2], h.astype("u1")),
-            lambda _, h: np.sort(h, order="x"),
-            lambda _, h: np.sort(h, kind="Z"),
-            lambda _, h: np.partition(h, 1, kind="quicksort"),
-            lambda _, h: np.isin(h, [1], kind="Z"),
-            lambda _, h: np.partition(h, 1.0),
-            lambda _, h: np.argpartition(h, True),
-            lambda _, h: np.repeat(h, np.array([2.0])),
-            lambda _, h: np.take(h, np.array([1.0])),
-            lambda _, h: np.take_along_axis(h, h, 0),
-            lambda _, h: np.split(h, [2.5]),
-            lambda _, h: np.bincount(h.astype(int), minlength=1.5),
-            lambda _, h: np.median(h, axis=0.0),
-            lambda _, h: np.quantile(h, 1j),
-            lambda _, h: np.round(h, 1.5),
-            lambda _, h: np.round(h > 1, 1),
-            lambda _, h: np.ediff1d(h > 1),
-            lambda _, h: np.tensordot(h, h, axes=([0], [1])),
-            lambda _, h: np.linspace(h[0], 1, 3, axis=1),
-            lambda _, h: np.expand_dims(h, None),
-            lambda _, h: np.cov(h, aweights=np.ones((2, 4))),
-            lambda _, h: np.cov(h, aweights=[1, 2]),
-            lambda _, h: np.cov(h, aweights=-np.ones(8)),
-            lambda _, h: np.cov(h, fweights=np.ones(8) / 2),
-            lambda _, h: np.average(h, axis=3),
-            lambda _, h: np.size(h, 1),
-            lambda _, h: np.pad(h, []),
-            lambda _, h: np.lexsort((h, h.reshape(2, 4) > 3)),
-            lambda _, h: np.lexsort((h, h), axis=1),
-        ),
-    )
+def test_eigenvalues_of_general_matrices_are_real_where_they_can_be(strict_client):
+    h = strict_client.put(np.diag(np.arange(5.0)), mesh=sc.Mesh(x=8))
+    values, vectors = np.linalg.eig(h)
+    assert values.dtype == vectors.dtype == np.float64
+    same(np.sort(values).get(), np.arange(5.0))
+    assert np.linalg.eigvals(strict_client.put(np.array([[0, 1.0], [-1, 0]]))).dtype == np.complex128
 
 
-def test_what_numpy_accepts(client):
-    check(
-        client,
-        X,
-        (
-            lambda _, h: np.searchsorted(h[::-1], [2.5, 3], sorter=np.arange(7, -1, -1)),
-            lambda _, h: np.take(h, []),
-            lambda _, h: np.take(h, [True, False]),
-            lambda _, h: np.take(h, h[:3] > 1),
-            lambda _, h: np.repeat(h, 2.0),
-            lambda _, h: np.take_along_axis(h.reshape(2, 4), np.array([5, 1]), None),
-            lambda _, h: np.ravel(h, order="K"),
-            lambda _, h: np.sort(h, kind="heapsort"),
-            lambda _, h: np.partition(h, 1, kind="introselect"),
-            lambda _, h: np.size(h.reshape(2, 4), (0, 1)),
-            lambda _, h: np.full_like(h.astype(int), 1.5),
-            _assigned(lambda h: h > 3, np.full(4, 9.0)),
-            _assigned(lambda h: h > 3, [9.0]),
-        ),
-    )
+def test_a_poor_fit_warns(strict_client):
+    with pytest.warns(np.exceptions.RankWarning):
+        np.polyfit(strict_client.put(np.ones(5), mesh=sc.Mesh(x=8)), np.ones(5), 1)
+
+
+def test_steps_of_lines_between_arrays(strict_client):
+    arguments = (np.array([0.5, 1, 2]), np.array([[5.0], [2.0]]))
+    for how in ({"num": 5}, {"num": 4, "axis": -1}, {"num": 4, "endpoint": False}, {"num": 1}):
+        ours, step = strict_client.xp.linspace(*arguments, retstep=True, **how)
+        expected, step_of_numpy = np.linspace(*arguments, retstep=True, **how)
+        np.testing.assert_allclose(ours.get(), expected, rtol=1e-15)
+        np.testing.assert_array_equal(step, step_of_numpy)
+
+
+def test_exponentials_of_infinities_are_divided_by_their_sums(strict_client):
+    xp, x = strict_client.xp, np.array([[1.0, -np.inf, 1000.0]])
+    h = strict_client.put(x, mesh=sc.Mesh(x=2))
+    same(xp.softmax(h, 1).get(), np.array([[0.0, 0, 1]]))
+    same(xp.log_softmax(h[0]).get(), np.array([-999.0, -np.inf, 0]))
+    assert xp.logsumexp(strict_client.put(np.array([0, 1], np.float32)), b=2.0).dtype == np.float32
+
+
+def test_i0_of_zero_is_exactly_one(strict_client):
+    for dtype in (np.float16, np.float32, np.float64, np.int8):
+        result = np.i0(strict_client.put(np.zeros(9, dtype), mesh=MESH)).get()
+        np.testing.assert_array_equal(result, np.ones_like(np.i0(np.zeros(9, dtype))), strict=True)
+
+
+def test_bits_of_every_type_are_counted(strict_client):
+    for name in ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
+        dtype = np.dtype(name)
+        ends = [] if name == "bool" else [np.iinfo(dtype).min, np.iinfo(dtype).max]
+        x = np.array([*ends, 0, 1, *RANDOM.integers(0, 2**63, 4096).astype(dtype)], dtype)
+        same(np.bitwise_count(strict_client.put(x, mesh=MESH)).get(), np.bitwise_count(x))
+
+
+EDGES = np.array([0, -0.0, 1, -1, -0.5, 1.5, -1.5, np.inf, -np.inf, np.nan, 65504, -65504])
+
+
+def edges(dtype):
+    """Numbers of every size of a type, and the first, the smallest and the last ones."""
+    info = np.finfo(dtype)
+    with np.errstate(over="ignore"):  # some of the numbers are infinite
+        sizes = np.ldexp(RANDOM.normal(size=4096).astype(dtype), RANDOM.integers(info.minexp - 30, info.maxexp, 4096))
+    ends = np.array([info.max, info.tiny, info.smallest_subnormal], dtype)
+    return np.concatenate([sizes, EDGES.astype(dtype), ends, -ends])
+
+
+def test_spacings_are_numpys_bit_for_bit(strict_client):
+    halves = np.arange(65536, dtype=np.uint16).view(np.float16)
+    integers = ARRAYS["I"].astype(np.int16)
+    for x in (halves, edges(np.float32), edges(np.float64), integers, integers > 0, X[:0], np.array(-3.0)):
+        with np.errstate(all="ignore"):
+            expected = np.spacing(x)
+        result = np.spacing(strict_client.put(x, mesh=MESH)).get()
+        np.testing.assert_array_equal(result, expected, strict=True)
+        assert ((result == 0) == (expected == 0)).all()  # also if this process took subnormal numbers for 0

@@ -30,12 +30,6 @@ X = np.random.default_rng(41).normal(size=(64, 8))
 Case = Callable[[Any], Any]
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
-
-
 def library(name: str) -> Callable[[], Any]:
     return lambda: pytest.importorskip(name)
 

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 from end_to_end.test_other_libraries import Case, X, check, fft, library, pd, signal, special, stats, xr
 
-import shardcall as sc
-
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    with sc.connect(server.address) as client:
-        yield client
 
 
 linalg, optimize, interpolate = map(library, ("scipy.linalg", "scipy.optimize", "scipy.interpolate"))

@@ -31,13 +31,6 @@ LARGE = {
 }
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A client that shows values, and refuses other copies unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
-
-
 def parts(display):
     """Returns the values and the description of a display."""
     values, _, description = display.rpartition("\n")
@@ -45,19 +38,19 @@ def parts(display):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_small_arrays_are_shown_as_numpys(client, name):
+def test_small_arrays_are_shown_as_numpys(strict_client, name):
     x = SMALL[name]
-    h = client.put(x, mesh=MESH)
+    h = strict_client.put(x, mesh=MESH)
     assert parts(str(h)) == (str(x), f"<{h.type} {h.spec} on {MESH.short}, {parts(str(h))[1].rpartition(', ')[2]}")
     values, description = parts(repr(h))
     assert values == f"RemoteArray({np.array2string(x, separator=', ', prefix='RemoteArray(', suffix=')')})"
     assert description == parts(str(h))[1]
 
 
-def test_a_write_is_shown(client, monkeypatch):
+def test_a_write_is_shown(strict_client, monkeypatch):
     monkeypatch.setattr("shardcall._src.device_arrays.shown_values._WAIT_S", 60)
     x = LARGE["two axes"].copy()
-    h = client.put(x, mesh=MESH)
+    h = strict_client.put(x, mesh=MESH)
     assert parts(str(h))[0] == str(x)
     h[0] = 7
     x[0] = 7
@@ -65,23 +58,23 @@ def test_a_write_is_shown(client, monkeypatch):
     assert parts(str(h.T))[0] == str(x.T)
 
 
-def test_numbers_are_shown_alone(client):
-    h = client.put(np.array(2.5))
+def test_numbers_are_shown_alone(strict_client):
+    h = strict_client.put(np.array(2.5))
     assert parts(repr(h))[0] == "RemoteArray(2.5)"
-    with sc.connect(client.address) as other:
+    with sc.connect(strict_client.address) as other:
         number = other.put(np.array(2.5))
         assert (str(number), f"{number}") == ("2.5", "2.5")
 
 
-def test_a_display_counts_as_no_implicit_copy(client):
-    h, before = client.put(np.arange(6.0)), client.statistics()
+def test_a_display_counts_as_no_implicit_copy(strict_client):
+    h, before = strict_client.put(np.arange(6.0)), strict_client.statistics()
     with warnings.catch_warnings(action="error"):
         print(h, repr(h), h._repr_html_(), file=io.StringIO())
-    assert client.statistics() == before
+    assert strict_client.statistics() == before
 
 
-def test_a_notebook_shows_values_above_the_blocks(client):
-    html = client.put(np.array([1.5, -2.5]), mesh=sc.Mesh(x=2))._repr_html_()
+def test_a_notebook_shows_values_above_the_blocks(strict_client):
+    html = strict_client.put(np.array([1.5, -2.5]), mesh=sc.Mesh(x=2))._repr_html_()
     assert "<pre>[ 1.5 -2.5]</pre>" in html
     assert "see .get()" not in html
     assert "svg" in html
@@ -121,14 +114,14 @@ def test_a_description_says_why_there_are_no_values(server, monkeypatch):
         assert str(g).endswith("; values not read (KERNEL_NOT_FOUND): see .get()>")
 
 
-def test_an_array_is_described_in_a_function_that_is_traced(client):
-    h, shown = client.put(np.arange(6.0)), []
+def test_an_array_is_described_in_a_function_that_is_traced(strict_client):
+    h, shown = strict_client.put(np.arange(6.0)), []
 
     def function(x):
         shown.extend([repr(h), repr(x)])
         return x + h
 
-    client.jit(function)(h)
+    strict_client.jit(function)(h)
     assert shown[0].startswith("<RemoteArray float64[6] P(")
     assert shown[1] == "<RemoteArray float64[6], traced>"
 

@@ -13,17 +13,10 @@ from shardcall import P
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    """A client that shows values, and refuses other copies unless they are asked for."""
-    with sc.connect(server.address, implicit_get="error") as client:
-        yield client
-
-
 @pytest.mark.parametrize("name", LARGE)
-def test_of_large_arrays_the_edges_are_read(client, name, monkeypatch):
+def test_of_large_arrays_the_edges_are_read(strict_client, name, monkeypatch):
     x, read, get = LARGE[name], [], sc.RemoteArray.get
-    h = client.put(x, mesh=MESH)
+    h = strict_client.put(x, mesh=MESH)
     monkeypatch.setattr(sc.RemoteArray, "get", lambda self, **how: read.append(self.nbytes) or get(self, **how))
     monkeypatch.setattr("shardcall._src.device_arrays.shown_values._WAIT_S", 60)
     for options in ({}, {"precision": 3}, {"edgeitems": 2, "threshold": 10}):

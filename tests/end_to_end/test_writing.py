@@ -51,18 +51,6 @@ def test_arrays_of_this_process_take_values_from_the_mesh(server):
             np.testing.assert_array_equal(ours, expected)
 
 
-def test_numbers_are_not_written_to(put):
-    number = put(X).sum()
-    for write in (
-        lambda a: np.copyto(a, 1),
-        lambda a: np.add(1, 1, out=a),
-        lambda a: a.fill(1),
-        lambda a: a.put([0], 1),
-    ):
-        with pytest.raises(TypeError, match="got a number"):
-            write(number)
-
-
 def test_indices_on_the_mesh_beyond_the_end_are_refused_as_the_array_is_read(put):
     h = put(X)
     np.put(h, put(np.array([99])), 1.0)
