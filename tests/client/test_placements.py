@@ -1,15 +1,40 @@
-"""Transfers of operands: the bytes that a device does not hold, and equivalent layouts."""
+"""Blocks of arrays on meshes, and transfers: the bytes that a device does not hold, and equivalent layouts.
 
+`kernels/test_drawings_equal_jax.py` compares blocks with those of JAX.
+"""
+
+import pytest
 from rows import rows
 
+import shardcall
 from shardcall import Array, Mesh, P
 from shardcall_core.placements.placement import ArrayPlacement
 from shardcall_core.placements.resharding import find_transfer
+from shardcall_core.types.blocks import block_grid
 
 X = Mesh(x=4, device_ids=[0, 1, 2, 3])
 TURNED = Mesh(x=4, device_ids=[3, 2, 1, 0])
 SQUARE = Mesh(a=2, b=2, device_ids=[0, 1, 2, 3])
 PAIR = Mesh(x=2, device_ids=[0, 1])
+
+
+@rows(
+    ("shape", "size", "spans"),
+    [
+        ((10,), 4, [(0, 3), (3, 6), (6, 9), (9, 10)]),
+        ((2,), 4, [(0, 1), (1, 2), (2, 2), (2, 2)]),
+        ((0, 3), 2, [(0, 0), (0, 0)]),
+    ],
+)
+def test_spans_of_a_size_that_does_not_divide_leave_padding_out(shape, size, spans):
+    grid = block_grid(shape, P("x"), Mesh(x=size))
+    assert [grid.span(0, i) for i in range(size)] == spans
+
+
+@rows(("spec", "says"), [(P("x", None, None), "3 entries and the array has 2 axes"), (P("q"), "'q', which Mesh")])
+def test_a_spec_that_does_not_fit_is_refused(spec, says):
+    with pytest.raises(shardcall.ShardingError, match=says):
+        block_grid((4, 4), spec, Mesh(x=2))
 
 
 def placed(shape, spec, mesh, dtype="float64"):
@@ -61,17 +86,16 @@ def test_a_device_receives_what_it_does_not_hold(from_spec, from_mesh, to_spec, 
 
 def test_an_array_padded_otherwise_moves_through_the_host_without_its_padding():
     moved = transfer((5, 4), P("x", None), X, P(None, "x"), X)
-    assert moved.through_host
-    assert moved.received_bytes == 5 * 4 * 8
-    assert str(moved) == "operand 1 from P('x', None), 160 bytes through the host"
+    assert (moved.through_host, moved.received_bytes) == (True, 5 * 4 * 8)
 
 
 def test_between_other_devices_of_several_hosts_too():
-    among = (8, 4), P("x", None), X, P("x", None), TURNED
-    assert not transfer(*among, between_hosts=True).through_host  # the same devices in another order
-    apart = transfer((8, 4), P("x", None), PAIR, P("x", None), X, between_hosts=True)
-    assert apart.through_host
-    assert apart.received_bytes == 32 * 8
+    moved = [
+        transfer((8, 4), P("x", None), one, P("x", None), other, between_hosts=True)
+        for one, other in ((X, TURNED), (PAIR, X))
+    ]
+    assert [one.through_host for one in moved] == [False, True]  # the same devices in another order; other devices
+    assert moved[1].received_bytes == 32 * 8
 
 
 def test_a_scalar_and_an_empty_array_receive_what_they_have():
@@ -79,8 +103,18 @@ def test_a_scalar_and_an_empty_array_receive_what_they_have():
     assert transfer((0, 4), P("x", None), X, P(None, "x"), X).received_bytes == 0
 
 
-def test_print_names_the_mesh_where_it_is_another():
-    assert str(transfer((8, 4), P("x", None), X, P(None, "x"), X)).startswith("operand 1 from P('x', None), 192 bytes")
-    assert str(transfer((8, 4), P("x", None), TURNED, P("x", None), X)) == (
-        "operand 1 from P('x', None) on Mesh(x=4, device_ids=[3, 2, 1, 0]), 256 bytes between devices"
-    )
+@rows(
+    ("shape", "from_mesh", "to_spec", "expected"),
+    [
+        ((8, 4), X, P(None, "x"), "operand 1 from P('x', None), 192 bytes between devices"),
+        ((5, 4), X, P(None, "x"), "operand 1 from P('x', None), 160 bytes through the host"),
+        (
+            (8, 4),
+            TURNED,
+            P("x", None),
+            "operand 1 from P('x', None) on Mesh(x=4, device_ids=[3, 2, 1, 0]), 256 bytes between devices",
+        ),
+    ],
+)
+def test_print_names_the_mesh_where_it_is_another(shape, from_mesh, to_spec, expected):
+    assert str(transfer(shape, P("x", None), from_mesh, to_spec, X)) == expected
