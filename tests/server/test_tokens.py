@@ -12,7 +12,6 @@ import grpc
 import pytest
 import structlog
 from end_to_end.processes import wait_for
-from rows import rows
 from server.refusals import refusal, refused
 
 from shardcall_core.call_error import CallError, Reason
@@ -41,25 +40,14 @@ def admit(tokens: Tokens | None, *metadata: tuple[str, str | bytes]):
     return Gate(tokens).admit(EXECUTE, metadata)
 
 
-def test_a_token_is_its_principals():
+def test_a_token_is_its_principals_and_a_server_keeps_its_digest_alone():
     tokens = Tokens([ALICE, BOB])
     assert tokens.find(ALICE.token).name == "alice"
     assert tokens.find(BOB.token).scopes == {Scope.RUN, Scope.ADMIN}
     for other in ("", ALICE.token[:-1], ALICE.token + "x", ALICE.token.lower(), "\udcff", "alice"):
         assert tokens.find(other) is None
-
-
-def test_a_server_finds_tokens_by_their_digests_and_does_not_keep_them():
-    tokens = Tokens([ALICE])
     assert hashlib.sha256(ALICE.token.encode()).digest() in tokens._principals
     assert ALICE.token not in repr(vars(tokens))
-
-
-def test_tokens_that_are_replaced_are_unknown_at_once():
-    tokens = Tokens([ALICE])
-    tokens.replace([BOB])
-    assert tokens.find(ALICE.token) is None
-    assert tokens.find(BOB.token).name == "bob"
 
 
 def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
@@ -74,25 +62,25 @@ def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
         assert first.session_of(unknown) == ""
 
 
-def test_a_session_token_goes_with_its_token():
+def test_tokens_that_are_replaced_are_unknown_at_once_with_their_session_tokens():
     tokens = Tokens([ALICE, BOB])
     session, others = tokens.session_of(ALICE.token), tokens.session_of(BOB.token)
     tokens.replace([BOB])
     assert tokens.find(session) is None
     assert tokens.find(others).name == "bob"
+    assert tokens.find(ALICE.token) is None
+    assert tokens.find(BOB.token).name == "bob"
 
 
-@rows("scheme", ["Bearer", "bearer", "BEARER"])
-def test_the_gate_knows_who_shows_a_token(scheme):
-    shown = ("authorization", f"{scheme} {ALICE.token}")
-    assert admit(Tokens([ALICE]), ("user-agent", "x"), shown).name == "alice"
-
-
-@rows("metadata", [(), (("authorization-bin", b"Bearer"),), (("Authorization", "Bearer"),), (("authorization", b"x"),)])
-def test_no_token_and_a_wrong_one_are_distinguished(metadata):
-    missing = refusal(admit, Tokens([ALICE]), *metadata)
-    unknown = refusal(admit, Tokens([ALICE]), bearing(BOB.token))
-    for error, token in ((missing, "missing"), (unknown, "unknown")):
+def test_the_gate_knows_who_shows_a_token_and_distinguishes_none_and_a_wrong_one():
+    tokens = Tokens([ALICE])
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        shown = ("authorization", f"{scheme} {ALICE.token}")
+        assert admit(tokens, ("user-agent", "x"), shown).name == "alice"
+    others = [("authorization-bin", b"Bearer"), ("Authorization", "Bearer"), ("authorization", b"x")]
+    missing = [refusal(admit, tokens, *metadata) for metadata in ((), *((entry,) for entry in others))]
+    unknown = refusal(admit, tokens, bearing(BOB.token))
+    for error, token in (*((error, "missing") for error in missing), (unknown, "unknown")):
         assert (error.reason, error.metadata) == (Reason.TOKEN_REQUIRED, {"token": token})
     assert BOB.token not in unknown.message
 

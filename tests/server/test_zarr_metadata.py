@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rows import rows
+from server.damaged_files import NO_JSON_OBJECTS
 from server.refusals import refusal, refused
 
 from shardcall_core.call_error import Reason
@@ -129,19 +130,7 @@ def test_other_metadata_is_refused(changes, text, folder, tmp_path):
     assert text in str(error.value)
 
 
-@rows(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"7",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"{" + b" " * (1 << 20) + b"}",
-        b'{"a": ' + b"9" * 5000 + b"}",
-    ],
-)
+@rows("content", [*NO_JSON_OBJECTS, b"{" + b" " * (1 << 20) + b"}", b'{"a": ' + b"9" * 5000 + b"}"])
 def test_what_is_no_json_object_is_refused(content, folder, tmp_path):
     assert refusal(parsed, folder, tmp_path, content).reason is Reason.FILE_DAMAGED
 
