@@ -19,8 +19,9 @@ PER_S = 1 << 10
 class Port:
     """A listening socket of this process, and connections to it."""
 
-    def __init__(self, stack: ExitStack, family: socket.AddressFamily, host: str) -> None:
+    def __init__(self, stack: ExitStack, host: str = "127.0.0.1") -> None:
         self._stack = stack
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = stack.enter_context(socket.create_server((host, 0), family=family))
         self.number = self._listener.getsockname()[1]
 
@@ -41,10 +42,9 @@ def host() -> str:
 
 @pytest.fixture
 def port(host: str) -> Iterator[Port]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as stack:
         try:
-            opened_port = Port(stack, family, host)
+            opened_port = Port(stack, host)
         except OSError as error:
             pytest.skip(f"no {host} here: {error}")
         yield opened_port
@@ -150,19 +150,13 @@ def test_the_admission_of_a_connection_ends_with_it(port, guard, closed):
     assert closed == [name]
 
 
-def test_other_sockets_are_left_alone(port, guard, closed):
-    """Of other ports, and of no network at all."""
+def test_sockets_of_other_ports_and_of_no_network_are_left_alone(guard, closed):
     with ExitStack() as stack:
-        elsewhere = Port(stack, socket.AF_INET, "127.0.0.1")
-        client, accepted, _ = elsewhere.connect()
-        bring(client, accepted, 2 * BURST)
-        one, other = socket.socketpair()
-        stack.enter_context(one)
-        stack.enter_context(other)
-        bring(one, other, 2 * BURST)
-        guard.scan()
-        assert is_open(client)
-        assert is_open(one)
+        one, other = map(stack.enter_context, socket.socketpair())
+        for client, accepted in (Port(stack).connect()[:2], (one, other)):
+            bring(client, accepted, 2 * BURST)
+            guard.scan()
+            assert is_open(client)
     assert closed == []
 
 
