@@ -1,7 +1,5 @@
 """Calls whose stages run on the threads of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace

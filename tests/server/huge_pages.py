@@ -1,7 +1,5 @@
 """Huge pages of shared memory, which some kernels do not make."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Collectives and arithmetic in the text of a compiled program."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

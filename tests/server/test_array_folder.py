@@ -1,7 +1,5 @@
 """The folder of files: names, limits, temporary files and what other processes do there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -46,8 +44,8 @@ def names(path: Path) -> list[str]:
     return [name for name in paths if not name.startswith(".checkpoints")]
 
 
-def reason_of(do: Callable[..., object], *arguments: object, **named: object) -> Reason:
-    return refusal(do, *arguments, **named).reason
+def reason_of(do: Callable[..., object], *arguments: object) -> Reason:
+    return refusal(do, *arguments).reason
 
 
 def test_a_file_has_its_name_when_it_is_complete(folder, tmp_path):

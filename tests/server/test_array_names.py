@@ -1,7 +1,5 @@
 """Names of resident arrays."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -113,16 +111,6 @@ def test_names_of_principals_are_apart(table):
     assert refusals == [refusals[0]] * 3
     assert refusal(table.array_table.name, theirs.handle, "w", "we").reason is Reason.ARRAY_LOST
     assert {resident.handle for resident in table.array_table.of_owner("we")} == {ours.handle}
-
-
-def test_arrays_with_names_count_as_arrays_of_their_principal(table):
-    for i in range(9):  # three quarters of 12
-        table.array_table.name(table.put(OURS, "we", 1).handle, f"u{i}", "we")
-    with refused(Reason.RESIDENT_LIMIT, "9 are allowed"):
-        table.put(THEIRS, "we", 1)
-    table.array_table.delete([table.array_table.open("u0", "we").handle], "we")
-    last = table.put(THEIRS, "we", 1)
-    table.array_table.name(last.handle, "u0", "we")
 
 
 def test_without_principals_arrays_with_names_have_one_limit(table):

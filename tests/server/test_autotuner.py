@@ -1,7 +1,5 @@
 """Calls whose strategies are timed, against a mesh that answers at once with the time of each."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future

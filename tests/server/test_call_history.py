@@ -1,7 +1,5 @@
 """The history of recent calls outlasts the server in a file, and a damaged file costs nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

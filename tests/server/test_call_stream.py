@@ -1,7 +1,5 @@
 """A call stream whose token expires while it is open, or whose client goes while a call of it is not answered."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock

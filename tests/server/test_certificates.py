@@ -1,7 +1,5 @@
 """The files of TLS: refusals at startup, and the files that `shardcall certificates` makes."""
 
-from __future__ import annotations
-
 import stat
 
 import pytest

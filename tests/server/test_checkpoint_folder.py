@@ -1,7 +1,5 @@
 """The folder of checkpoints: whatever ends a write, the last complete checkpoint is there."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -47,6 +45,13 @@ def save(folder: CheckpointFolder, owner: str, *arrays: CheckpointArray) -> Chec
     with folder.changing():
         folder.write(owner, checkpoint)
     return checkpoint
+
+
+def saved(root: Path) -> CheckpointArray:
+    """Has a server save one array, and ends it."""
+    with opened(root) as folder:
+        save(folder, "ada", array := written(root, "u", np.arange(5)))
+    return array
 
 
 def forget(folder: CheckpointFolder, name: str, handle: bytes) -> None:
@@ -152,8 +157,7 @@ def test_a_folder_belongs_to_one_server_at_a_time_which_marks_it_anew(root):
 
 
 def test_damaged_checkpoints_stay_before_another_is_written(root):
-    with opened(root) as folder:
-        save(folder, "ada", u := written(root, "u", np.arange(5)))
+    u = saved(root)
     (path,) = (root / ".checkpoints").glob("*.checkpoint")
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"?")
@@ -212,8 +216,7 @@ def test_links_are_not_followed(root, tmp_path):
     with pytest.raises(SettingsError, match="cannot be used"):
         CheckpointFolder(str(root))
     (root / ".checkpoints").unlink()
-    with opened(root) as folder:
-        save(folder, "ada", u := written(root, "u", np.arange(5)))
+    u = saved(root)
     (root / ".checkpoints" / u.file).rename(tmp_path / u.file)
     (root / ".checkpoints" / u.file).symlink_to(tmp_path / u.file)
     with opened(root) as folder:

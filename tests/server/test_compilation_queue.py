@@ -1,7 +1,5 @@
 """The order of clients and connections at the compiler, and compilations that nobody waits for."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest
@@ -137,22 +135,15 @@ def test_a_compilation_that_nobody_waits_for_ends_when_another_begins(session, p
     assert programs.get_or_compile(call("a0"), "ann", "1") is future  # which repeats the call
     programs.compiler.leave(future)
     assert session.ended == []
-    begin(programs, ["b0"], "bob", "2")
+    others = begin(programs, ["b0"], "bob", "2")
     assert session.ended == ["a0"]
-    repeated = programs.get_or_compile(call("a0"), "ann", "1")
-    assert repeated is not future
-    assert session.names == ["a0", "b0", "a0"]
-
-
-def test_a_program_that_was_prepared_before_its_compilation_was_ended_is_evicted(session, programs):
-    futures = begin(programs, ["a0", "b0"], "ann", "1")
-    programs.compiler.leave(futures["a0"])
-    assert session.ended == ["a0"]
-    session.finish("a0")
-    assert "nobody waits" in refusal(futures["a0"].result, 0).message
+    session.finish("a0")  # it was prepared before it was ended
+    assert "nobody waits" in refusal(future.result, 0).message
     assert session.evicted == ["a0"]
+    assert programs.get_or_compile(call("a0"), "ann", "1") is not future
+    assert session.names == ["a0", "b0", "a0"]
     session.finish("b0")
-    assert futures["b0"].result(0).program.key == "b0"
+    assert others["b0"].result(0).program.key == "b0"
 
 
 def test_those_that_wait_end_with_the_mesh_or_with_a_failure(session, programs):

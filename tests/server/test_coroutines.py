@@ -1,7 +1,5 @@
 """Tasks: the threads that run them, their interruption and their end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -88,7 +86,7 @@ def test_a_task_resumes_on_the_thread_that_completes_the_future():
 
     async def stage() -> None:
         names.append(threading.current_thread().name)
-        await coroutines.wait(future, "waiting")
+        await result_of(future)
         names.append(threading.current_thread().name)
 
     ending = TaskOutcome()
@@ -119,15 +117,14 @@ def test_a_task_may_be_resumed_before_its_thread_has_left_it():
 
 
 def test_the_result_or_the_error_of_a_future_is_passed_to_the_end_of_a_task():
+    future: Future[int] = Future()
     done: Future[int] = Future()
     done.set_result(1)
     ending = TaskOutcome()
     ending.start(result_of(done))
     assert ending.outcomes == [(1, None)], "it was not suspended"
-    future: Future[int] = Future()
     ending.start(result_of(future))
-    error = RuntimeError("no")
-    future.set_exception(error)
+    future.set_exception(error := RuntimeError("no"))
     assert ending.outcomes[1:] == [(None, error)]
 
 
@@ -202,10 +199,9 @@ def test_an_interruption_without_a_cause_has_no_effect():
     future: Future[int] = Future()
     ending = TaskOutcome()
     task = ending.start(result_of(future))
-    task.interrupt()
-    task.interrupt()
-    assert ending.outcomes == []
-    assert len(ending.asked) == 2
+    for _ in range(2):
+        task.interrupt()
+    assert (ending.outcomes, len(ending.asked)) == ([], 2)
     future.set_result(5)
     assert ending.outcomes == [(5, None)]
 
@@ -262,14 +258,11 @@ def test_a_task_whose_end_fails_does_not_keep_others_from_their_end():
     future: Future[None] = Future()
     ending = TaskOutcome()
 
-    def fail(value: Any, error: Exception | None) -> None:
-        raise RuntimeError("no log")
-
-    async def completer() -> None:
+    async def complete() -> None:
         future.set_result(None)
 
     ending.start(result_of(future))
     with capture_logs() as logs:
-        Task(completer(), ending.check, fail).start()
+        Task(complete(), ending.check, lambda value, error: 1 / 0).start()
     assert [line["event"] for line in logs] == ["the end of a call failed"]
     assert ending.outcomes == [(None, None)]

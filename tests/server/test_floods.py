@@ -1,7 +1,5 @@
 """Connections that are closed because of the data that they send."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -92,30 +90,21 @@ def is_open(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_connection_that_sends_too_much_is_closed(port, guard, closed):
+@pytest.mark.parametrize(
+    "allowed",  # seconds that pass, and what is sent then
+    [[(0.0, BURST)], [(0.0, BURST), (10.0, 10 * PER_S)], [(0.0, 0), (1e6, BURST)]],
+    ids=["at once", "again with time", "and nothing is saved up"],
+)
+def test_a_connection_that_sends_too_much_is_closed(port, guard, now, closed, allowed):
     client, accepted, name = port.connect()
-    bring(client, accepted, BURST)
-    guard.scan()
+    for wait_s, count in allowed:
+        now[0] += wait_s
+        bring(client, accepted, count)
+        guard.scan()
     assert is_open(client)
     bring(client, accepted, 1)
     guard.scan()
     assert not is_open(client)
-    guard.scan()
-    assert closed == [name]
-
-
-@pytest.mark.parametrize(("first", "wait_s", "again"), [(BURST, 10.0, 10 * PER_S), (0, 1e6, BURST)])
-def test_what_was_sent_is_allowed_again_with_time_and_nothing_is_saved_up(
-    port, guard, now, closed, first, wait_s, again
-):
-    client, accepted, name = port.connect()
-    bring(client, accepted, first)
-    guard.scan()
-    now[0] = wait_s
-    bring(client, accepted, again)
-    guard.scan()
-    assert closed == []
-    bring(client, accepted, 1)
     guard.scan()
     assert closed == [name]
 

@@ -1,7 +1,5 @@
 """The link: complete messages, descriptors beside them, and a peer that stops or leaves."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

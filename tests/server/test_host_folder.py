@@ -1,7 +1,5 @@
 """The folder of the server's files on another host: what its agent opens, and what it refuses."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """Hosts of a mesh: ranks, refusals and missing hosts; the test stands for the agents."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref
@@ -115,6 +113,14 @@ def taking(hosts) -> Iterator[WorkerAcquisition]:
         yield taking_hosts
 
 
+@pytest.fixture
+def agents(hosts, taking) -> list[Agent]:
+    """The agents of a mesh of the hosts a and b."""
+    both = [Agent(hosts, name) for name in "ab"]
+    assert taking.names() == ["a", "b"]
+    return both
+
+
 def ranks(hosts: Hosts) -> list[tuple[str, int]]:
     return [(state.name, state.process_index) for state in hosts.states()]
 
@@ -131,9 +137,7 @@ def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_comi
     assert ranks(hosts) == [("b", 0), ("a", 1)]
 
 
-def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, changes):
-    agents = [Agent(hosts, name) for name in "ab"]
-    assert taking.names() == ["a", "b"]
+def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, agents, changes):
     hosts.remove(agents[0].host, "its connection ended")
     assert hosts.missing() == "a (gone for 0 s: its connection ended)"
     assert changes == {"a": False, "b": True}
@@ -146,12 +150,11 @@ def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, changes):
     assert changes == {"a": True, "b": True}
 
 
-def test_a_standby_host_takes_the_rank_of_one_that_is_gone(hosts, taking):
-    agents = [Agent(hosts, name) for name in "abc"]
-    assert taking.names() == ["a", "b"]
+def test_a_standby_host_takes_the_rank_of_one_that_is_gone(hosts, taking, agents):
+    Agent(hosts, "c")
     assert ranks(hosts) == [("a", 0), ("b", 1), ("c", -1)]
     assert not hosts.spare_ready
-    for agent in agents[:2]:
+    for agent in agents:
         agent.handle(heartbeat={"spare_ready": True})
     assert hosts.spare_ready, "c has none, and no rank"
     hosts.remove(agents[0].host, "gone")
@@ -239,7 +242,7 @@ def test_hosts_of_other_device_counts_are_refused_once_the_mesh_was_formed(hosts
     hosts.join(hello("a", 2))
 
 
-def test_a_host_that_does_not_say_how_many_devices_it_has_has_those_that_the_mesh_found(hosts, taking):
+def test_a_host_that_does_not_say_how_many_devices_it_has_has_those_of_the_mesh(hosts, taking):
     for name in "ab":
         Agent(hosts, name, 0)
     taking.names()

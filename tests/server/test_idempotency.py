@@ -1,7 +1,5 @@
 """The table of answers: its entries, their lifetime and their owners."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 

@@ -1,7 +1,5 @@
 """Keys: equal calls have equal keys, and every difference changes the key."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Known-answer tests on meshes of fake workers: their schedule, and the effects and lifetime of their verdicts."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Flags, platforms and environment of the server's processes; the tests need no GPU."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

@@ -1,7 +1,5 @@
 """Compiled programs on disk: a load returns the stored program, or nothing."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -52,31 +50,21 @@ def flip(entry: Path) -> None:
     entry.write_bytes(content)
 
 
-def replace(entry: Path) -> None:
-    entry.unlink()
-    (entry / "in it").mkdir(parents=True)
+DAMAGES = {
+    "flip": flip,
+    "cut": lambda entry: os.truncate(entry, entry.stat().st_size - 1),
+    "cut head": lambda entry: os.truncate(entry, 10),
+    "empty": lambda entry: entry.write_bytes(b""),
+    "longer": lambda entry: entry.write_bytes(entry.read_bytes() + b"\0"),
+    "another's": lambda entry: entry.write_bytes(b"another program's"),
+    "mode": lambda entry: entry.chmod(0o666),
+    "link": lambda entry: entry.symlink_to(entry.rename(entry.with_name("moved"))),
+    "folder": lambda entry: (entry.rename(entry.with_name("moved")), (entry / "in it").mkdir(parents=True)),
+    "pipe": lambda entry: (entry.unlink(), os.mkfifo(entry)),
+}
 
 
-def replace_by_pipe(entry: Path) -> None:
-    entry.unlink()
-    os.mkfifo(entry)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(flip, id="flip"),
-        pytest.param(lambda entry: os.truncate(entry, entry.stat().st_size - 1), id="cut"),
-        pytest.param(lambda entry: os.truncate(entry, 10), id="cut head"),
-        pytest.param(lambda entry: entry.write_bytes(b""), id="empty"),
-        pytest.param(lambda entry: entry.write_bytes(entry.read_bytes() + b"\0"), id="longer"),
-        pytest.param(lambda entry: entry.write_bytes(b"another program's"), id="another's"),
-        pytest.param(lambda entry: entry.chmod(0o666), id="mode"),
-        pytest.param(lambda entry: entry.symlink_to(entry.rename(entry.with_name("moved"))), id="link"),
-        pytest.param(replace, id="folder"),
-        pytest.param(replace_by_pipe, id="pipe"),
-    ],
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_what_is_damaged_is_not_used_said_once_and_written_anew(store, folder, damage):
     for key in ("key", "other"):
         store.put(key, VALUE)

@@ -1,7 +1,5 @@
 """The last calls and errors, as the live page shows them."""
 
-from __future__ import annotations
-
 from server.fake_calls import finished_call
 
 from shardcall_core.call_error import Reason

@@ -1,7 +1,5 @@
 """The table of resident arrays, by a clock that the tests set."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -14,12 +12,13 @@ from rows import rows
 from server.refusals import refusal
 from server.threads import on_threads
 
+from server import tables_of_names
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
 from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
-from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 
 OURS, THEIRS = b"o" * 16, b"t" * 64
@@ -38,37 +37,22 @@ PLACEMENT = kernel_pb2.ArrayPlacement(
 )
 
 
-class Table:
-    """A table, its clock, and the deletions of which its mesh was notified.
-
-    Attributes:
-        limits_of: the limits of its principals, which may change.
-    """
+class Table(tables_of_names.Table):
+    """A table of arrays of one type, with a limit of each lease."""
 
     def __init__(self, limits_of: dict[str, PrincipalLimits] | None = None, **limits: Any) -> None:
-        self.now = 0.0
-        self.deleted: list[ResidentArray] = []
-        self.limits_of = limits_of or {}
-        usual = {"max_bytes": MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S}
-        limits = {**usual, "on_delete": self.deleted.extend, "clock": lambda: self.now, **limits}
-        max_bytes = limits.pop("max_bytes")
-        self.array_table = ResidentArrayTable(
-            lambda: max_bytes, **limits, limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits())
-        )
+        usual = {"max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, "max_arrays": 1000}
+        super().__init__(limits_of, **{**usual, **limits})
 
-    def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH, owner: str = "") -> ResidentArray:
-        return commit(self.array_table.reserve(lease_id, nbytes, owner), nbytes, epoch)
+    def put(self, lease_id: bytes = OURS, nbytes: int = 16, owner: str = "") -> ResidentArray:  # type: ignore[override]
+        return commit(self.array_table.reserve(lease_id, nbytes, owner), nbytes)
 
     def gauges(self) -> tuple[int, int, int]:
         return self.array_table.count, self.array_table.device_bytes, self.array_table.leases
 
 
-def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPOCH) -> ResidentArray:
-    return reservation.commit(epoch, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
-
-
-def handles(arrays: Sequence[ResidentArray]) -> list[bytes]:
-    return [resident.handle for resident in arrays]
+def commit(reservation: Reservation, nbytes: int | None = None) -> ResidentArray:
+    return reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
 
 
 def test_an_array_is_returned_and_described_as_it_was_put():
@@ -89,30 +73,25 @@ def test_leases_list_their_arrays_oldest_first():
     theirs = [table.put(THEIRS, 3)]
     early, late = table.array_table.reserve(OURS, 4), table.array_table.reserve(OURS, 5)
     ours += [commit(late), commit(early)]
-    assert table.array_table.of_lease(OURS) == ours
-    assert table.array_table.of_lease(THEIRS) == theirs
-    assert table.array_table.of_lease(b"u" * 16) == []
+    for lease_id, arrays in ((OURS, ours), (THEIRS, theirs), (b"u" * 16, [])):
+        assert table.array_table.of_lease(lease_id) == arrays
     assert len({resident.array_id for resident in ours + theirs}) == 5
 
 
-@rows("length", [0, 15, 17, 65])
-def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_deleted(length):
+def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_deleted():
     table = Table()
-    kept, wrong = table.put(), b"x" * length
-    if length != 17:
-        for do in (
-            lambda name: table.array_table.reserve(name, 1),
-            table.array_table.of_lease,
-            table.array_table.renew,
-        ):
-            error = refusal(do, wrong)
+    kept = table.put()
+    for length in (0, 15, 65):
+        for do in (table.put, table.array_table.of_lease, table.array_table.renew):
+            error = refusal(do, b"x" * length)
             assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "lease_id")
             assert f"{length} bytes" in error.message
             assert "16 to 64" in error.message
-    missing = refusal(table.array_table.find, wrong, field="operand 1")
-    kept_all = refusal(table.array_table.delete, [kept.handle, wrong])
-    for error, field in ((missing, "operand 1"), (kept_all, "handles")):
-        assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, field)
+    for wrong in (b"", b"x" * 15, b"x" * 17):
+        missing = refusal(table.array_table.find, wrong, field="operand 1")
+        kept_all = refusal(table.array_table.delete, [kept.handle, wrong])
+        for error, field in ((missing, "operand 1"), (kept_all, "handles")):
+            assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, field)
     assert table.array_table.find(kept.handle) is kept
 
 
@@ -175,11 +154,11 @@ def test_the_number_of_arrays_is_bounded_by_lease_and_in_all():
     assert error.reason is Reason.RESIDENT_LIMIT
     assert "the arrays of all leases are 5" in error.message
     assert "--max-resident-arrays" in error.message
-    table.array_table.delete(handles(ours))
+    table.array_table.delete([resident.handle for resident in ours])
     table.put(THEIRS, 0)
 
 
-def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
+def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_array_is_held_to_the_limits():
     table = Table()
     with suppress(KeyError), table.array_table.reserve(OURS, 50):
         assert table.gauges() == (0, 0, 1)
@@ -188,6 +167,10 @@ def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
     assert table.gauges() == (0, 0, 0)
     with table.array_table.reserve(OURS, 50) as reservation:
         commit(reservation, 20)
+    assert table.gauges() == (1, 20, 1)
+    pending = table.array_table.reserve(OURS, 10)
+    assert refusal(commit, pending, MAX_LEASE_BYTES - 19).reason is Reason.RESIDENT_LIMIT
+    assert [resident.array_id for resident in table.deleted] == [pending.array_id]
     assert table.gauges() == (1, 20, 1)
 
 
@@ -223,14 +206,6 @@ def test_another_time_replaces_the_one_for_which_a_lease_is_kept():
     table.array_table.renew(OURS, min_s=1.0)
     table.now = LEASE_S
     assert len(table.array_table.expire()) == 1
-
-
-def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
-    table = Table()
-    pending = table.array_table.reserve(OURS, 10)
-    assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
-    assert [resident.array_id for resident in table.deleted] == [pending.array_id]
-    assert table.gauges() == (0, 0, 0)
 
 
 def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():

@@ -1,7 +1,5 @@
 """Segments as files: complete, sealed, counted, and deleted with their last user."""
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import itertools
@@ -25,10 +23,6 @@ _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def on(*_: object) -> None:
-    """Does nothing: the call has not ended."""
-
-
 class Registry:
     """Segments with a budget of their own, and the memory ids that were reported as deleted."""
 
@@ -38,7 +32,7 @@ class Registry:
         self.segments = SegmentTable(self.budget, max_bytes, itertools.count(7).__next__, self.gone.append)
 
     def open(self, owner: str = "one", nbytes: int = 2 * _MIB) -> ServerSegment:
-        return self.segments.open(owner, nbytes, on)
+        return self.segments.open(owner, nbytes, lambda: None)
 
     def is_empty(self) -> bool:
         segments = self.segments
@@ -70,19 +64,10 @@ def test_a_segment_has_complete_huge_pages_with_memory_behind_all_of_them(regist
 
 
 def test_a_mapped_segment_has_huge_pages(registry: Registry):
-    skip_unless_shared_memory_collapses()
+    memory = map_file(registry.open().fd, HUGE_PAGE_BYTES, populate=True)
+    if _LIBC.madvise(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(HUGE_PAGE_BYTES), _MADV_COLLAPSE):
+        pytest.skip(f"this kernel makes no huge pages of shared memory: {os.strerror(ctypes.get_errno())}")
     assert huge_kib(map_file(registry.open(nbytes=4 * _MIB).fd, 4 * _MIB, populate=True)) == 4096
-
-
-def skip_unless_shared_memory_collapses() -> None:
-    fd = os.memfd_create("probe")
-    try:
-        os.ftruncate(fd, HUGE_PAGE_BYTES)
-        memory = map_file(fd, HUGE_PAGE_BYTES, populate=True)
-        if _LIBC.madvise(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(HUGE_PAGE_BYTES), _MADV_COLLAPSE):
-            pytest.skip(f"this kernel makes no huge pages of shared memory: {os.strerror(ctypes.get_errno())}")
-    finally:
-        os.close(fd)
 
 
 def test_a_segment_can_be_neither_shrunk_nor_grown_and_takes_no_more_seals(registry: Registry):

@@ -2,17 +2,15 @@
 exit reason.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
-import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from end_to_end.processes import wait_for
 from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, FullLink, RunningMesh, but
 from server.refusals import refusal, refused
 from server.threads import on_threads
@@ -108,20 +106,12 @@ def test_an_answer_that_comes_twice_is_taken_once(run):
 
 def test_progress_is_that_of_the_slowest_worker(silent):
     reported: list[int] = []
-    heard = threading.Condition()
-
-    def report(nbytes: int) -> None:
-        with heard:
-            reported.append(nbytes)
-            heard.notify()
-
     first, second = silent.workers
-    answer = silent.execute(on_gathered=report)
+    answer = silent.execute(on_gathered=reported.append)
     first.say(1, gathered=link_pb2.Gathered(byte_count=100))
     for nbytes in (40, 70):
         second.say(1, gathered=link_pb2.Gathered(byte_count=nbytes))
-        with heard:
-            assert heard.wait_for(lambda nbytes=nbytes: reported[-1:] == [nbytes], PATIENCE_S)
+        wait_for(lambda nbytes=nbytes: reported[-1:] == [nbytes])
     first.say(1, executed=link_pb2.Executed())
     second.say(1, gathered=link_pb2.Gathered(byte_count=200))
     second.say(1, executed=link_pb2.Executed())
@@ -184,13 +174,6 @@ def test_what_all_fail_at_is_the_callers_and_the_mesh_goes_on(run):
     mesh = run(*(FakeWorker(name, but("execute", FAILED)) for name in "ab"))
     assert failure_of(mesh.execute()) == (Reason.INTERNAL, "no")
     assert not mesh.exit_reason.done()
-
-
-def test_other_programs_end_the_mesh_before_any_is_launched(run):
-    other = but("prepare", {"prepared": link_pb2.Prepared(fingerprint=b"2", plan=kernel_pb2.Plan(kernel="diff"))})
-    mesh = run(FakeWorker("a"), FakeWorker("b", other))
-    restarted(mesh.session.command(PREPARE))
-    assert "hosts a and b compiled different programs" in mesh.exit_reason.result(PATIENCE_S).text
 
 
 def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):

@@ -1,7 +1,5 @@
 """Settings: flag > environment > file > default, and unknown ones are refused."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import platform
@@ -71,28 +69,27 @@ def test_an_invalid_value_is_named_with_its_source(monkeypatch):
         load_settings({"devices": "-3"})
 
 
-@rows(
-    ("name", "value"),
-    [
-        ("SHARDCALL_PORT", "tcp://10.0.0.1:8470"),
-        ("SHARDCALL_SERVICE_HOST", "10.0.0.1"),
-        ("SHARDCALL_SERVICE_PORT_GRPC", "8470"),
-        ("SHARDCALL_PORT_8470_TCP_ADDR", "10.0.0.1"),
-        ("SHARDCALL_METRICS_SERVICE_HOST", "10.0.0.1"),
-        ("SHARDCALL_METRICS_PORT", "tcp://10.0.0.1:9464"),
-        ("SHARDCALL_METRICS_PORT_9464_TCP", "tcp://10.0.0.1:9464"),
-    ],
-)
-def test_what_kubernetes_sets_for_a_service_does_no_harm(monkeypatch, name, value):
-    with monkeypatch.context() as environment:
-        environment.setenv(name, value)
-        settings = load_settings({})
-        assert (settings.port, settings.metrics_port) == (8470, None)
-        assert variables.unknown(os.environ) == []
-        shadowed = list(variables.shadowed(os.environ))
-    is_setting = name in {"SHARDCALL_PORT", "SHARDCALL_METRICS_PORT"}
-    says = f"{name} is '{value}', as Kubernetes sets it"
-    assert [says in said and "enableServiceLinks: false" in said for said in shadowed] == ([True] if is_setting else [])
+KUBERNETES = {
+    "SHARDCALL_PORT": "tcp://10.0.0.1:8470",
+    "SHARDCALL_METRICS_PORT": "tcp://10.0.0.1:9464",
+    "SHARDCALL_SERVICE_HOST": "10.0.0.1",
+    "SHARDCALL_SERVICE_PORT_GRPC": "8470",
+    "SHARDCALL_PORT_8470_TCP_ADDR": "10.0.0.1",
+    "SHARDCALL_METRICS_SERVICE_HOST": "10.0.0.1",
+    "SHARDCALL_METRICS_PORT_9464_TCP": "tcp://10.0.0.1:9464",
+}
+
+
+def test_what_kubernetes_sets_for_a_service_does_no_harm(monkeypatch):
+    for name, value in KUBERNETES.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings({})
+    assert (settings.port, settings.metrics_port) == (8470, None)
+    assert variables.unknown(os.environ) == []
+    shadowed = list(variables.shadowed(os.environ))
+    for name, said in zip(("SHARDCALL_PORT", "SHARDCALL_METRICS_PORT"), sorted(shadowed, key=len), strict=True):
+        assert f"{name} is '{KUBERNETES[name]}', as Kubernetes sets it" in said
+        assert "enableServiceLinks: false" in said
 
 
 @pytest.mark.parametrize(

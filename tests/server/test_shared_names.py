@@ -1,7 +1,5 @@
 """Names of arrays that principals share."""
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
 
@@ -20,7 +18,7 @@ class SharedTable(Table):
     """A table in which ``we`` have an array named ``u``, which they may read, or write to."""
 
     def __init__(self, *, may_write: bool = False, device_bytes: int = 8, **limits: float) -> None:
-        super().__init__(**limits)  # type: ignore[arg-type]
+        super().__init__(**limits)
         self.ours = self.put(owner="we", device_bytes=device_bytes)
         self.array_table.name(self.ours.handle, "u", "we", keep_s=500)
         self.array_table.share("u", "we", "they", may_write=may_write)

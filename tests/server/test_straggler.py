@@ -1,7 +1,5 @@
 """Straggler detection: checks of commands and workers that the tests make up."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import Future
 from types import SimpleNamespace

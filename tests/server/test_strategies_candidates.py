@@ -1,7 +1,5 @@
 """The candidates for the strategy "auto": those that place the results as the rule's strategy does."""
 
-from __future__ import annotations
-
 import numpy as np
 from rows import rows
 

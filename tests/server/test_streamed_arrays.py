@@ -1,7 +1,5 @@
 """Arrays of a call stream: results that later calls name before they exist, and deletions in the order of items."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from typing import Any
 
@@ -58,14 +56,10 @@ def check_late(arrays: StreamedArrays, handle: bytes, expected: CallError | Reas
 
 def launch(table: Table, claim: ArrayClaim) -> list[ResidentArray]:
     """Launches a call; its results get the handles that it claimed."""
-    results = [named(table, handle) for handle in claim.results]
+    reserved = [(table.array_table.reserve(OURS, 16), handle) for handle in claim.results]
+    results = [one.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle=handle) for one, handle in reserved]
     claim.launched(results)
     return results
-
-
-def named(table: Table, handle: bytes) -> ResidentArray:
-    reservation = table.array_table.reserve(OURS, 16)
-    return reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle=handle)
 
 
 def test_an_array_on_the_mesh_is_an_operand_of_its_owner_at_once_and_deleted_when_nothing_uses_it(arrays, table):

@@ -1,7 +1,5 @@
 """Errors of calls while there is no mesh; threads of the test stand for the workers."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref
@@ -74,17 +72,15 @@ def hosts() -> Any:
 @pytest.fixture
 def supervisor(hosts) -> Iterator[MeshSupervisor]:
     source = Source()
-    started = MeshSupervisor(
-        source,
-        SupervisorConfig(
-            open_session=lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
-            make_programs=lambda session: pytest.fail("no mesh is ready"),
-            on_change=lambda ready: None,
-            on_session_end=lambda epoch: None,
-            limits=LIMITS,
-            hosts=hosts,
-        ),
+    config = SupervisorConfig(
+        open_session=lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
+        make_programs=lambda session: pytest.fail("no mesh is ready"),
+        on_change=lambda ready: None,
+        on_session_end=lambda epoch: None,
+        limits=LIMITS,
+        hosts=hosts,
     )
+    started = MeshSupervisor(source, config)
     assert source.waits.wait(PATIENCE_S)
     yield started
     started.stop(PATIENCE_S)

@@ -1,12 +1,10 @@
 """Principals of tokens, tokens in the settings, and log messages about refused callers."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
@@ -147,10 +145,12 @@ def test_a_line_that_is_invalid_leaves_the_tokens_as_they_were(tmp_path):
     assert "weight is 'many'; give a whole number from 1 to 100" in lines[0]["error"]
 
 
-def test_no_token_is_required_where_authentication_is_off(tmp_path):
+def test_no_token_is_required_where_authentication_is_off_and_there_is_none_without_a_file(tmp_path):
     assert open_tokens(load_settings({"auth": False, "token_file": str(tmp_path / "token")})) is None
     assert not (tmp_path / "token").exists()
     assert admit(None) is None
+    with pytest.raises(SettingsError, match=r"--token-file, .* SHARDCALL_TOKEN"):
+        open_tokens(load_settings({"token_file": ""}))
 
 
 def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatch):
@@ -161,11 +161,6 @@ def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatc
     assert tokens.find(BOB.token).scopes == set(Scope)
     assert not (tmp_path / "token").exists()
     assert BOB.token not in f"{settings!r}{settings}{settings.model_dump()}"
-
-
-def test_without_a_path_for_a_token_file_the_error_says_what_to_do():
-    with pytest.raises(SettingsError, match=r"--token-file, .* SHARDCALL_TOKEN"):
-        open_tokens(load_settings({"token_file": ""}))
 
 
 def test_a_settings_file_holds_no_token(tmp_path):
@@ -217,16 +212,10 @@ def test_many_refusals_are_few_lines():
 def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
     """The next server at the address may accept the caller, who is to retry the call."""
     unused: Any = None
-    threads, call_recorder = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)
-    interceptor = CallInterceptor(
-        TimeLimits(max_call_s=60.0, stream_idle_s=60.0),
-        gate=Gate(Tokens([ALICE])),
-        admission=unused,
-        threads=cast(Any, threads),
-        call_recorder=cast(Any, call_recorder),
-        floods=FloodGuard(),
-        stream_threads=unused,
-    )
+    threads: Any = SimpleNamespace(refusing=lambda make: make)
+    recorder: Any = SimpleNamespace(refused=lambda *_: None)
+    gate = Gate(Tokens([ALICE]))
+    interceptor = CallInterceptor(TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused)
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)
     assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAUTHENTICATED

@@ -1,7 +1,5 @@
 """Tuning results outlast the server in a file, and an untrusted file only costs new trials."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -39,7 +37,7 @@ def test_a_result_between_the_same_candidates_is_loaded_by_the_next_server(folde
     assert following.get(DIGEST, NAMES[::-1]) is None
 
 
-def test_servers_that_share_a_folder_add_to_it_and_each_keeps_what_it_decided(folder):
+def test_servers_that_share_a_folder_add_to_it_and_keep_what_they_decided(folder):
     one, other = TuningCache(str(folder)), TuningCache(str(folder))
     one.put(DIGEST, RESULT)
     other.put(DIGEST, TuningResult("halo", NAMES, RESULT.timings[::-1]))

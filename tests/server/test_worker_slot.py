@@ -1,7 +1,5 @@
 """An agent's handling of a worker's commands, arrays and answers; a thread of the test stands for the worker."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -78,15 +76,9 @@ class Host:
             HostFolder("", "a"),
             lambda message: self.said.put(decode(CARRIER, message)),
         )
+        self.regions: Any = self.slot._regions
+        self.arena: Any = self.slot._arena
         self.slot.watch()
-
-    @property
-    def regions(self) -> Any:
-        return self.slot._regions
-
-    @property
-    def arena(self) -> Any:
-        return self.slot._arena
 
     def attached(self) -> tuple[int, np.ndarray]:
         """Reads a command to attach memory; returns the memory and its number."""
@@ -111,15 +103,12 @@ class Host:
             execute.operands.add().blocks.SetInParent()
         if result_bytes:
             execute.results.add().blocks.offset = begin
-        self.slot.take_command(
-            host_service_pb2.HostCommand(
-                start_id=4,
-                front_end_message=link_pb2.FrontEndMessage(call_id=call_id, execute=execute).SerializeToString(),
-                operand_bytes=len(operand),
-                result_begin=begin,
-                result_bytes=result_bytes,
-            )
-        )
+        message = link_pb2.FrontEndMessage(call_id=call_id, execute=execute)
+        self.take(message, operand_bytes=len(operand), result_begin=begin, result_bytes=result_bytes)
+
+    def take(self, message: link_pb2.FrontEndMessage, **memory: int) -> None:
+        body = message.SerializeToString()
+        self.slot.take_command(host_service_pb2.HostCommand(start_id=4, front_end_message=body, **memory))
 
     def chunks(self, operand: bytes, size: int = 100) -> None:
         data = np.frombuffer(operand, np.uint8)
@@ -209,8 +198,7 @@ def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
 
 
 def test_the_worker_keeps_programs_where_this_host_does(host):
-    start = link_pb2.FrontEndMessage(start=link_pb2.Start(platform="cpu"))
-    host.slot.take_command(host_service_pb2.HostCommand(front_end_message=start.SerializeToString()))
+    host.take(link_pb2.FrontEndMessage(start={"platform": "cpu"}))
     message, _ = host.process.command()
     assert (message.start.platform, message.start.program_dir) == ("cpu", "/programs")
 
