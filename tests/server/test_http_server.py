@@ -1,7 +1,5 @@
 """The HTTP server's port: every client that reaches it is served, slow ones hold nothing, and the page is guarded."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json
@@ -13,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
@@ -229,15 +228,38 @@ def test_ready_has_the_reason_and_health_does_not_depend_on_it(page, state):
     assert request(page, "/healthz") == (200, "ok\n")
 
 
-def test_methods_and_paths_that_are_not_served_are_refused(page, state):
-    for path, method, status in (
-        ("/nowhere", "GET", 404),
-        ("/metrics", "POST", 405),
-        ("/session", "GET", 405),
-        ("/../http_server.py", "GET", 404),
-        ("/events", "HEAD", 405),
-    ):
-        assert request(page, path, method, **AS_ADMIN)[0] == status
+NO_ADMIN = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {RUNNER}"}, {"Cookie": "a=b"}]
+OTHER_SITES = [
+    *({"Origin": origin} for origin in ("http://evil.example.org", "null")),
+    *({"Sec_Fetch_Site": site} for site in ("cross-site", "same-site")),  # the latter is another port of this host
+]
+
+
+@rows(
+    ("method", "path", "headers", "body", "status", "says"),
+    [
+        ("GET", "/nowhere", AS_ADMIN, None, 404, ""),
+        ("GET", "/../http_server.py", AS_ADMIN, None, 404, ""),
+        ("POST", "/metrics", AS_ADMIN, None, 405, ""),
+        ("GET", "/session", AS_ADMIN, None, 405, ""),
+        ("HEAD", "/events", AS_ADMIN, None, 405, ""),
+        *(("GET", "/", headers, None, 401, "Admin token") for headers in NO_ADMIN),
+        *(("GET", "/events", headers, None, 401, "") for headers in NO_ADMIN),
+        *(("GET", "/events", {**AS_ADMIN, **headers}, None, 403, "ssh -L") for headers in OTHER_SITES),
+        *(("POST", "/session", headers, {"token": ADMIN}, 403, "") for headers in OTHER_SITES),
+        ("POST", "/session", {"Sec_Fetch_Site": "same-origin"}, {"token": ADMIN}, 204, ""),
+        *(("POST", "/session", {}, body, 400, "JSON object") for body in (b"", b"[]", b"{", b'"key"', b"\xff")),
+        ("POST", "/session", {}, b"[" * 4000, 400, "JSON object"),
+        ("POST", "/session", {}, b"x" * 5000, 413, ""),
+        *(("POST", "/session", {}, body, 401, "") for body in ({"key": 1}, {"key": "ü"}, {"token": RUNNER})),
+    ],
+)
+def test_other_methods_paths_sites_and_bodies_and_callers_without_an_admin_token_are_refused(
+    page, state, method, path, headers, body, status, says
+):
+    answer = response_to(page, path, method, body, **headers)
+    assert answer.status == status
+    assert says in answer.text
     assert state.snapshots == 0
 
 
@@ -247,15 +269,12 @@ def test_without_the_page_there_is_none():
             assert request(server.address, path) == (404, "Not Found: the metrics are at /metrics.\n")
 
 
-def test_the_page_needs_a_key_a_cookie_or_an_admin_token(page, state):
-    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {RUNNER}"}, {"Cookie": "a=b"}):
-        status, text = request(page, "/", **headers)
-        assert (status, "Admin token" in text) == (401, True)
-        assert request(page, "/events", **headers)[0] == 401
+def test_an_admin_token_opens_the_page_and_a_key_in_its_address_does_not(page, state):
     assert request(page, f"/?key={state.key}")[0] == 401
     assert request(page, "/", **AS_ADMIN)[0] == 200
-    with watching(page, Authorization=f"bearer {ADMIN}") as events:
-        assert (events.status, events.headers["Connection"]) == (200, "close")
+    for more in ({}, {"Sec_Fetch_Site": "same-origin"}):
+        with watching(page, Authorization=f"bearer {ADMIN}", **more) as events:
+            assert (events.status, events.headers["Connection"]) == (200, "close")
 
 
 def test_the_link_is_valid_once(page, state):
@@ -302,7 +321,6 @@ def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
     assert cookie.startswith(f"shardcall-page-{page.rpartition(':')[2]}=")
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(attributes)
     assert state.tokens.find(cookie.partition("=")[2]) is None
-    assert request(page, "/session", "POST", {"token": RUNNER})[0] == 401
     with watching(page, Cookie=cookie) as events:
         assert events.readline().startswith(b"data: ")
         state.tokens.replace([Entry("root", token_file.SCOPES, "b" * 32)])
@@ -325,16 +343,10 @@ def test_servers_behind_several_ports_of_a_host_have_separate_cookies(page):
 def test_a_connection_is_limited_again_after_its_stream():
     aborted: list[str] = []
 
-    class Connection:
-        client = "127.0.0.1", 1
-        transport = SimpleNamespace(abort=lambda: aborted.append("late"))
-
-        @property
-        def loop(self) -> asyncio.AbstractEventLoop:
-            return asyncio.get_running_loop()
-
     async def stream() -> list[str]:
-        connections, connection = Connections(0.05, 1), cast(Any, Connection())
+        transport = SimpleNamespace(abort=lambda: aborted.append("late"))
+        connection = Mock(client=("127.0.0.1", 1), transport=transport, loop=asyncio.get_running_loop())
+        connections = Connections(0.05, 1)
         connections.add(connection)
         connections.lift_limits(connection.client)
         await asyncio.sleep(0.2)
@@ -353,34 +365,6 @@ def test_sessions_are_limited_and_the_oldest_ends(page):
         last = cookie_of(page, token=ADMIN)
     assert request(page, "/", Cookie=first)[0] == 401
     assert request(page, "/", Cookie=last)[0] == 200
-
-
-@rows(
-    ("headers", "status"),
-    [
-        ({"Origin": "http://evil.example.org"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Sec_Fetch_Site": "cross-site"}, 403),
-        ({"Sec_Fetch_Site": "same-site"}, 403),  # another port of this host
-        ({"Sec_Fetch_Site": "same-origin"}, 200),
-    ],
-)
-def test_other_sites_get_neither_a_session_nor_events(page, state, headers, status):
-    response = response_to(page, "/events", **AS_ADMIN, **headers)
-    assert response.status == status
-    assert status == 200 or "ssh -L" in response.text
-    opened = request(page, "/session", "POST", {"key": state.key}, **headers)[0]
-    assert opened == (403 if status == 403 else 204)
-
-
-@rows("body", [b"", b"[]", b"{", b'"key"', b"\xff", b"[" * 4000])
-def test_a_session_is_opened_by_an_object_only(page, body):
-    status, text = request(page, "/session", "POST", body)
-    assert status == 400
-    assert "JSON object" in text
-    assert request(page, "/session", "POST", b"x" * 5000)[0] == 413
-    assert request(page, "/session", "POST", {"key": 1})[0] == 401
-    assert request(page, "/session", "POST", {"key": "ü"})[0] == 401
 
 
 def test_every_answer_of_the_page_forbids_frames_other_scripts_and_requests(page):
