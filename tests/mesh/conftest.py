@@ -1,7 +1,5 @@
 """Eight CPU devices in the process of the tests, for the code of the worker."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

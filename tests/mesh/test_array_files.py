@@ -1,7 +1,5 @@
 """The worker's side of npy files: boxes of blocks, and their parts that are contiguous in a file."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Commands take effect in the order in which they were sent, however late their answers are."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Compilers against processes that end, take too long, or cannot serialize a program."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time
@@ -10,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from mesh.test_commands import ONE_DEVICE, WAIT_S, FakeLink, commands_of
+from server.refusals import refusal
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -56,9 +55,7 @@ def compile_with(compiler: ForkedCompiler, link: HeldLink) -> CallError:
     """Compiles, which must fail; returns the error."""
     resolved = SimpleNamespace(kernel=SimpleNamespace(name="negative"), strategy=SimpleNamespace(name="gspmd"))
     job = CompilationJob(resolved, link_pb2.Prepare(), CommandAnswer(link, 1), "ann")  # type: ignore[arg-type]
-    with pytest.raises(CallError) as caught:
-        compiler.compile(job)
-    return caught.value
+    return refusal(compiler.compile, job)
 
 
 @pytest.fixture
@@ -95,7 +92,6 @@ def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
     forks = ForkServer()
     compiler = forked(forks)
     forks.kill(1)
-    fork = forks.fork
 
     def refuse(jobs):
         for _ in range(2):
@@ -103,7 +99,7 @@ def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
             jobs.send_bytes(REFUSAL.SerializeToString())
 
     def fork_and_refuse():
-        forked = fork()
+        forked = ForkServer.fork(forks)
         threading.Thread(target=refuse, args=[forks.processes[-1]], daemon=True).start()
         return forked
 
@@ -115,8 +111,8 @@ def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
 
 def prepare(commands: Commands, *call_ids: int) -> None:
     call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=ONE_DEVICE)
+    command = link_pb2.Prepare(call=call, operands=[OPERAND])
     for call_id in call_ids:
-        command = link_pb2.Prepare(call=call, operands=[OPERAND])
         commands.handle(link_pb2.FrontEndMessage(call_id=call_id, prepare=command), None)
 
 

@@ -1,7 +1,5 @@
 """Operands of which a process gets only its blocks, for all sizes and meshes."""
 
-from __future__ import annotations
-
 import itertools
 import os
 

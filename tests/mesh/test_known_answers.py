@@ -1,7 +1,5 @@
 """Known-answer tests pass with this compiler, and detect wrong results."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import jax

@@ -1,7 +1,5 @@
 """Known-answer tests of elementwise functions pass in every type besides float64."""
 
-from __future__ import annotations
-
 import pytest
 from mesh.test_known_answers import TYPES, check_kernels, suite  # noqa: F401
 

@@ -1,7 +1,5 @@
 """Blocks of each process: as JAX counts them, laid out so that nothing is missing and nothing twice."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

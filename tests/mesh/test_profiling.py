@@ -48,9 +48,11 @@ def fill_disk_once(monkeypatch: pytest.MonkeyPatch, part: Path) -> None:
     monkeypatch.setattr(jax.profiler, "stop_trace", disk_full)
 
 
-def test_one_recording_at_a_time(profiler, tmp_path):
+def test_one_recording_at_a_time(profiler, full, tmp_path):
     profiler.start(str(tmp_path / "one"))
     assert refusal(profiler.start, str(tmp_path / "two")).reason is Reason.PROFILE_STATE
+    count_events(PROGRAM, time.monotonic() - 1e9, 10**6)
+    assert not full, "a launch that began long before the recording counts in part"
     jnp.ones(3).block_until_ready()
     profiler.stop()
     assert ".pb" in written(tmp_path / "one")
@@ -89,13 +91,6 @@ def test_a_recording_with_too_many_events_ends_and_keeps_its_files(profiler, ful
     assert written(tmp_path) == files
     profiler.start(str(tmp_path / "two"))
     assert not profiler.stop()
-
-
-def test_a_launch_that_began_long_before_the_recording_counts_in_part(profiler, full, tmp_path):
-    profiler.start(str(tmp_path))
-    count_events(PROGRAM, time.monotonic() - 1e9, 10**6)
-    assert not full
-    profiler.stop()
 
 
 def test_a_truncated_recording_that_could_not_be_written_fails_when_it_is_stopped(profiler, tmp_path, monkeypatch):

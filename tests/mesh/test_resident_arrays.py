@@ -1,7 +1,5 @@
 """Arrays that are read when they are used, by all processes of a mesh together."""
 
-from __future__ import annotations
-
 import errno
 import os
 

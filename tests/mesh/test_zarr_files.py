@@ -1,7 +1,5 @@
 """The worker's side of Zarr files: parts of arrays, and a server without tensorstore."""
 
-from __future__ import annotations
-
 import os
 import sys
 

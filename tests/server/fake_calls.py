@@ -1,11 +1,11 @@
 """Calls whose stages run on the threads of the tests."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable
 from contextlib import AbstractContextManager, nullcontext
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
+from shardcall.v1 import timing_pb2
 from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.coroutines import Stage, Waiting
 from shardcall_server.frontend.rpc.promise import Waitable
@@ -46,6 +46,23 @@ class FakeServerCall:
     def block(self, waiting: Waiting) -> None:
         """Blocks this thread until a future is done, or raises the error of a call that has ended."""
         waiting[0].exception(PATIENCE_S)
+
+
+def finished_call(request_id: str = "a", **attributes: object) -> SimpleNamespace:
+    """A small call that has been answered."""
+    usual = {
+        "kernel": "diff",
+        "principal_name": "ada",
+        "timing": timing_pb2.Timing(execute_seconds=0.5, total_seconds=1.0),
+        "phases": [("execute", 0.5, 1.0)],
+        "received_bytes": 1,
+        "sent_bytes": 2,
+        "shared_bytes": 4,
+        "key": "k",
+        "cache_hit": True,
+        "is_dependent": False,
+    }
+    return SimpleNamespace(request_id=request_id, **{**usual, **attributes})
 
 
 class Clock:

@@ -1,7 +1,5 @@
 """Workers that are threads of the test and use the link's protocol on real sockets."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

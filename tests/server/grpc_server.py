@@ -1,7 +1,5 @@
 """A gRPC server of one service, whose RPCs the server's interceptor admits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """Processes of another user than that of the tests."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Errors of calls that tests expect."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

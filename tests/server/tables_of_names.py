@@ -1,14 +1,14 @@
 """Tables of resident arrays with names, and checks of what they count."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
+from typing import Any
 
 import numpy as np
 
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 
 LEASE_S = 60.0
@@ -16,25 +16,26 @@ OURS, THEIRS = b"lease of ours, A", b"lease of theirs!"
 
 
 class Table:
-    """A table of at most 12 arrays, with a clock that stands still.
+    """A table of at most 100 bytes and 12 arrays, with a clock that stands still.
 
     Args:
+        limits_of: the limits of its principals, which may change.
         max_bytes: the limit of all arrays.
-        max_client_bytes: the limit of one principal.
-        max_arrays: the limit of all arrays, of which a principal may have three quarters.
+        **limits: other arguments of the table.
     """
 
-    def __init__(self, max_bytes: int = 100, max_client_bytes: float = math.inf, max_arrays: int = 12) -> None:
+    def __init__(
+        self, limits_of: dict[str, PrincipalLimits] | None = None, max_bytes: int = 100, **limits: Any
+    ) -> None:
         self.now = 0.0
         self.deleted: list[ResidentArray] = []
+        self.limits_of = limits_of or {}
+        usual = {"max_lease_bytes": 0, "lease_s": LEASE_S, "max_client_bytes": math.inf, "max_arrays": 12}
+        usual |= {"on_delete": self.deleted.extend, "clock": lambda: self.now}
         self.array_table = ResidentArrayTable(
             lambda: max_bytes,
-            0,
-            LEASE_S,
-            self.deleted.extend,
-            lambda: self.now,
-            max_client_bytes=max_client_bytes,
-            max_arrays=max_arrays,
+            limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits()),
+            **{**usual, **limits},
         )
 
     def put(

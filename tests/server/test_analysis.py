@@ -1,7 +1,5 @@
 """Collectives and arithmetic in the text of a compiled program."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,32 +10,23 @@ from shardcall_server.compilation.analysis import CollectiveUse, collectives, fl
 
 
 @rows(
-    ("line", "use"),
+    ("line", "name", "nbytes"),
     [
-        (
-            "%cp = f64[1,4096]{1,0} collective-permute(%p), channel_id=1",
-            CollectiveUse("collective-permute", 1, 32768),
-        ),
-        ("ROOT %ag = bf16[8,2]{1,0} all-gather(%p), dimensions={0}", CollectiveUse("all-gather", 1, 32)),
-        (
-            "%a = (f32[512,512]{1,0}, f32[512,512]{1,0}) all-to-all(%x, %y)",
-            CollectiveUse("all-to-all", 1, 2 * 512 * 512 * 4),
-        ),
-        ("%r = pred[7]{0} all-reduce(%x), to_apply=%or", CollectiveUse("all-reduce", 1, 7)),
-        ("%s = f64[] reduce-scatter(%x)", CollectiveUse("reduce-scatter", 1, 8)),
-        (
-            "%b = (f32[4]{0}, f32[4]{0}, u32[], u32[]) collective-permute-start(%x)",
-            CollectiveUse("collective-permute", 1, 16),
-        ),
-        ("%g = (f32[4]{0}, f32[32]{0}) all-gather-start(%x)", CollectiveUse("all-gather", 1, 128)),
-        ("%h = f32[8]{0} all-reduce-start(%x)", CollectiveUse("all-reduce", 1, 32)),
-        ("%i = s4[16]{0} all-gather(%x)", CollectiveUse("all-gather", 1, 16)),
-        ("%c = c128[4]{0} all-gather(%x)", CollectiveUse("all-gather", 1, 64)),
-        ("%f = f8e4m3fn[4]{0} all-gather(%x)", CollectiveUse("all-gather", 1, 4)),
+        ("%cp = f64[1,4096]{1,0} collective-permute(%p), channel_id=1", "collective-permute", 32768),
+        ("ROOT %ag = bf16[8,2]{1,0} all-gather(%p), dimensions={0}", "all-gather", 32),
+        ("%a = (f32[512,512]{1,0}, f32[512,512]{1,0}) all-to-all(%x, %y)", "all-to-all", 2 * 512 * 512 * 4),
+        ("%r = pred[7]{0} all-reduce(%x), to_apply=%or", "all-reduce", 7),
+        ("%s = f64[] reduce-scatter(%x)", "reduce-scatter", 8),
+        ("%b = (f32[4]{0}, f32[4]{0}, u32[], u32[]) collective-permute-start(%x)", "collective-permute", 16),
+        ("%g = (f32[4]{0}, f32[32]{0}) all-gather-start(%x)", "all-gather", 128),
+        ("%h = f32[8]{0} all-reduce-start(%x)", "all-reduce", 32),
+        ("%i = s4[16]{0} all-gather(%x)", "all-gather", 16),
+        ("%c = c128[4]{0} all-gather(%x)", "all-gather", 64),
+        ("%f = f8e4m3fn[4]{0} all-gather(%x)", "all-gather", 4),
     ],
 )
-def test_a_collective_is_read_with_its_bytes(line, use):
-    assert collectives(f"  {line}\n") == [use]
+def test_a_collective_is_read_with_its_bytes(line, name, nbytes):
+    assert collectives(f"  {line}\n") == [CollectiveUse(name, 1, nbytes)]
 
 
 def test_what_is_no_collective_is_not_read():

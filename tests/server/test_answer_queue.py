@@ -1,7 +1,5 @@
 """The frames of answers of a call stream: their errors, and the slots of their plans."""
 
-from __future__ import annotations
-
 import pytest
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
@@ -40,21 +38,14 @@ def test_of_more_plans_than_slots_the_one_that_was_unused_for_longest_loses_its_
     assert (lost.plan_slot, lost.plan.kernel) == (2, "1")
 
 
-def test_answers_have_the_transfers_of_their_call():
+def test_answers_have_the_transfers_of_their_call_and_an_error_comes_after_those_before_it():
     queue, plan = AnswerQueue(), kernel_pb2.Plan(kernel="diff")
     queue.add(7, ran(plan, kernel_pb2.Plan(transfers=[kernel_pb2.Transfer()])))
+    queue.add_error(RuntimeError("the end"))
     frame = call_stream_pb2.CallStreamResponse()
-    queue.gather(frame)
+    assert queue.gather(frame) == [7]
     (answer,) = frame.answers
     assert len(answer.transfers) == 1
     assert not answer.plan.transfers
-
-
-def test_an_error_comes_after_the_answers_before_it():
-    queue = AnswerQueue()
-    queue.add(1, ran(kernel_pb2.Plan()))
-    queue.add_error(RuntimeError("the end"))
-    frame = call_stream_pb2.CallStreamResponse()
-    assert queue.gather(frame) == [1]
     with pytest.raises(RuntimeError, match="the end"):
         queue.gather(frame)

@@ -1,11 +1,8 @@
 """Memory of calls: pooled, of huge pages, counted, and never shared by two calls."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from server.huge_pages import huge_kib
 from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
@@ -47,8 +45,11 @@ def present(region):
     return region
 
 
-def test_a_released_region_stays_in_memory_and_the_next_call_gets_it(arena):
+def test_a_released_region_of_its_size_stays_in_memory_and_the_next_call_gets_it(arena):
     first = present(arena.acquire("a", 5 * MIB))
+    for size in (0, 2 * first.nbytes):
+        with pytest.raises(PermissionError):
+            os.ftruncate(first.fd, size)
     memory_id = first.memory_id
     assert arena.budget.used_bytes == first.nbytes == 6 * MIB
     first.release()
@@ -102,7 +103,7 @@ def test_idle_regions_go_before_anybody_is_refused(arena, gone):
     larger.release()
 
 
-def test_one_connection_cannot_take_all(arena):
+def test_one_connection_cannot_take_all_and_what_is_refused_is_released_completely(arena):
     mine = present(arena.acquire("a", 128 * MIB))
     more = arena.acquire("a", 128 * MIB)
     error = refusal(present, more)
@@ -112,69 +113,37 @@ def test_one_connection_cannot_take_all(arena):
         region.release()
     assert arena.budget.used_bytes == 0
     assert arena.budget.high_water_bytes == (128 + 64 + 8) * MIB
-
-
-def test_a_refused_region_is_released_completely(arena):
-    present_region = present(arena.acquire("a", 128 * MIB))
-    present_region.release()
-    blocker = present(arena.acquire("b", 96 * MIB))
-    other = present(arena.acquire("b", 80 * MIB))
+    held = [present(arena.acquire("b", nbytes)) for nbytes in (96 * MIB, 80 * MIB)]
     with pytest.raises(CallError):
         arena.acquire("b", 128 * MIB).reserve(128 * MIB, no_check)
-    blocker.release()
-    other.release()
+    for region in held:
+        region.release()
     assert arena.budget.used_bytes == 0
 
 
-def test_memory_that_was_not_used_for_a_while_is_returned_to_the_system(arena, gone):
+def test_memory_that_was_not_used_for_a_while_is_returned_to_the_system_and_views_keep_theirs(arena, gone):
     before = set(os.listdir("/proc/self/fd"))
     region = present(arena.acquire("a", 1))
+    view = region.view(0, 4)
+    view[:] = [1, 2, 3, 4]
     region.release()
     arena.drop_unused_since(0.0)
     assert not gone
     arena.drop_unused_since(float("inf"))
     assert gone == [region.memory_id]
     assert set(os.listdir("/proc/self/fd")) <= before  # others' may have gone meanwhile
-
-
-def test_the_file_of_a_region_can_be_neither_shrunk_nor_grown(arena):
-    region = arena.acquire("a", 1)
-    for size in (0, region.nbytes * 2):
-        with pytest.raises(PermissionError):
-            os.ftruncate(region.fd, size)
-    region.release()
+    np.testing.assert_array_equal(view, [1, 2, 3, 4])
 
 
 def test_regions_are_of_huge_pages_where_the_kernel_has_them(arena):
     region = present(arena.acquire("a", 32 * MIB))
     view = region.view(0, region.nbytes)
     assert view.ctypes.data % HUGE_PAGE_BYTES == 0
-    huge_kib = _shmem_pmd_mapped_kib(view.ctypes.data)
+    mapped_kib = huge_kib(view)
     region.release()
-    if not huge_kib:
+    if not mapped_kib:
         pytest.skip("this kernel makes no huge pages of shared memory")
-    assert huge_kib == region.nbytes // 1024
-
-
-def _shmem_pmd_mapped_kib(address: int) -> int:
-    inside = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        head = line.split()[0]
-        if "-" in head:
-            low, high = (int(part, 16) for part in head.split("-"))
-            inside = low <= address < high
-        elif inside and head == "ShmemPmdMapped:":
-            return int(line.split()[1])
-    return 0
-
-
-def test_a_view_keeps_the_memory_that_its_region_has_let_go_of(arena):
-    region = present(arena.acquire("a", 1))
-    view = region.view(0, 4)
-    view[:] = [1, 2, 3, 4]
-    region.release()
-    arena.drop(arena.idle_bytes)
-    np.testing.assert_array_equal(view, [1, 2, 3, 4])
+    assert mapped_kib == region.nbytes // 1024
 
 
 @given(st.integers(1, 1 << 50))

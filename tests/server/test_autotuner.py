@@ -1,7 +1,5 @@
 """Calls whose strategies are timed, against a mesh that answers at once with the time of each."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -27,6 +25,10 @@ from shardcall_worker.v1 import link_pb2, measure_pb2
 OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]
 DIGEST = "0123456789abcdef" * 4
 WAIT_S = 30
+THREE = {"a": 0.03, "b": 0.01, "c": 0.02}
+TOO_LARGE, BROKEN, ENDED = Reason.OUT_OF_DEVICE_MEMORY, Reason.COMPILE_FAILED, Reason.MESH_RESTARTED
+NONE_BUT_C = {"refused": {"a": TOO_LARGE, "b": BROKEN}}
+ONLY_C = "a does not fit in memory, and b cannot be compiled"
 
 
 class Mesh:
@@ -129,9 +131,9 @@ def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> Cache
     return entry if isinstance(entry, CacheEntry) else entry.result(WAIT_S)
 
 
-def cache(mesh: Mesh, autotuner: Autotuner | None, programs: int = 10) -> ProgramCache:
+def cache(mesh: Mesh, autotuner: Autotuner, programs: int = 10, *, is_tuned: bool = True) -> ProgramCache:
     cache = ProgramCache(mesh, ProgramLimits(programs, 1000, 1 << 20))  # type: ignore[arg-type]
-    if autotuner is not None:
+    if is_tuned:
         cache.compiler.policy = SessionTuner(cache.compiler, autotuner)
     return cache
 
@@ -171,17 +173,35 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotu
     assert find(programs, "b").program is named.program
 
 
-def test_a_small_call_goes_by_the_rule(autotuner):
-    mesh = Mesh()
-    mesh.call_bytes = 1 << 10
-    plan = find(cache(mesh, autotuner)).plan
-    assert (plan.strategy, plan.strategy_reason, mesh.prepared, mesh.measured) == ("a", "the rule", ["a"], [])
-
-
-def test_without_an_autotuner_every_call_goes_by_the_rule():
-    mesh = Mesh()
-    assert find(cache(mesh, None)).plan.strategy == "a"
-    assert mesh.measured == []
+@pytest.mark.parametrize(
+    ("takes_s", "state", "options", "strategy", "reason", "measured"),
+    [
+        pytest.param({}, {"call_bytes": 1 << 10}, {}, "a", "the rule", "", id="a small call"),
+        pytest.param({}, {}, {"is_tuned": False}, "a", "the rule", "", id="no autotuner"),
+        pytest.param({}, {}, {"programs": 1}, "a", "the rule", "", id="a cache too small for the candidates"),
+        pytest.param(THREE, {"refused": {"b": TOO_LARGE}}, {}, "c", "timed: c 20 ms, a", "ac", id="one does not fit"),
+        pytest.param(THREE, {"refused": {"b": BROKEN}}, {}, "c", "timed: c 20 ms, a", "ac", id="one does not compile"),
+        pytest.param({}, {"failing": {"b": TOO_LARGE}}, {}, "a", "", "ab", id="one cannot run"),
+        pytest.param(THREE, NONE_BUT_C, {}, "c", ONLY_C, "", id="the rule's does not fit"),
+        pytest.param(
+            THREE, NONE_BUT_C, {"is_tuned": False}, "c", ONLY_C, "", id="it does not fit without an autotuner"
+        ),
+        pytest.param(THREE, {"refused": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends at a compilation"),
+        pytest.param(
+            THREE, {"failing": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends while one is timed"
+        ),
+    ],
+)
+def test_the_strategy_of_a_first_call(autotuner, takes_s, state, options, strategy, reason, measured):
+    mesh = Mesh(**takes_s)
+    vars(mesh).update(state)
+    plan = find(cache(mesh, autotuner, **options)).plan
+    assert plan.strategy == strategy
+    assert plan.strategy_reason.startswith(reason)
+    if measured is None:  # the mesh ended, which says nothing of the strategies
+        assert find(cache(Mesh(), autotuner)).plan.strategy == "b"
+    else:
+        assert set(mesh.measured) == set(measured)
 
 
 def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(autotuner):
@@ -223,33 +243,9 @@ def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(aut
     assert find(programs).plan.strategy == "b"
 
 
-@pytest.mark.parametrize("reason", [Reason.OUT_OF_DEVICE_MEMORY, Reason.COMPILE_FAILED])
-def test_a_strategy_that_does_not_fit_or_compile_is_not_timed(autotuner, reason):
-    mesh = Mesh(a=0.03, b=0.01, c=0.02)
-    mesh.refused["b"] = reason
-    plan = find(cache(mesh, autotuner)).plan
-    assert plan.strategy == "c"
-    assert {timing.strategy for timing in plan.strategy_timings} == {"a", "c"}
-
-
-def test_a_strategy_that_cannot_run_is_not_chosen(autotuner):
-    mesh = Mesh()
-    mesh.failing["b"] = Reason.OUT_OF_DEVICE_MEMORY
-    assert find(cache(mesh, autotuner)).plan.strategy == "a"
-
-
-@pytest.mark.parametrize("measured", [True, False])
-def test_where_the_rules_strategy_does_not_fit_the_next_that_does_is_taken(autotuner, measured):
-    mesh = Mesh(a=0.01, b=0.02, c=0.01)
-    mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
-    plan = find(cache(mesh, autotuner if measured else None)).plan
-    reason = "a does not fit in memory, and b cannot be compiled"
-    assert (plan.strategy, plan.strategy_reason) == ("c", reason)
-
-
 def test_where_none_fits_the_error_is_that_of_the_rules_strategy(autotuner):
     mesh = Mesh(a=0.01, b=0.02)
-    mesh.refused = {"a": Reason.OUT_OF_DEVICE_MEMORY, "b": Reason.COMPILE_FAILED}
+    mesh.refused = {"a": TOO_LARGE, "b": BROKEN}
     assert "a is refused" in refusal(find, cache(mesh, autotuner)).message
 
 
@@ -258,21 +254,6 @@ def test_a_mesh_that_ends_while_strategies_are_timed_leaves_no_call_waiting(auto
     mesh.on_measure = lambda: setattr(mesh, "ended", True)
     assert find(cache(mesh, autotuner)).plan.strategy == "a"
     assert find(cache(Mesh(), autotuner)).plan.strategy == "b"
-
-
-@pytest.mark.parametrize("doing", ["refused", "failing"])
-def test_how_a_mesh_ended_says_nothing_of_its_strategies(autotuner, doing):
-    mesh = Mesh(a=0.02, b=0.01, c=0.03)
-    getattr(mesh, doing)["b"] = Reason.MESH_RESTARTED
-    plan = find(cache(mesh, autotuner)).plan
-    assert (plan.strategy, plan.strategy_reason) == ("a", "the rule")
-    assert find(cache(Mesh(), autotuner)).plan.strategy == "b"
-
-
-def test_a_cache_too_small_for_the_candidates_goes_by_the_rule(autotuner):
-    mesh = Mesh()
-    assert find(cache(mesh, autotuner, programs=1)).plan.strategy == "a"
-    assert mesh.measured == []
 
 
 def test_concurrent_calls_wait_for_one_trial_and_leave_the_compiler_to_others(autotuner):

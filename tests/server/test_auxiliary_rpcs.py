@@ -1,7 +1,5 @@
 """Health checks whose request has not come, and answers of health watches."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 from typing import Any

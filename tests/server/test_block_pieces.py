@@ -1,7 +1,5 @@
 """Blocks as a sequence of bytes: cut into chunks, and reassembled however they are cut."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

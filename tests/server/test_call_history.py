@@ -1,7 +1,5 @@
 """The history of recent calls outlasts the server in a file, and a damaged file costs nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -12,13 +10,14 @@ from pathlib import Path
 import pytest
 from end_to_end.processes import wait_for
 from rows import rows
+from server.damaged_files import NO_JSON_OBJECTS
 from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.wire import private_files
 from shardcall_server.frontend.programs import call_history as module
 from shardcall_server.frontend.programs.call_history import CallHistory
-from shardcall_server.frontend.programs.keys import AbstractCall, CallKey
+from shardcall_server.frontend.programs.keys import AbstractCall
 
 OPERANDS = (array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),)
 DEVICES = "cpu 8"
@@ -29,10 +28,9 @@ def call(kernel: str) -> AbstractCall:
     return AbstractCall(kernel_pb2.KernelCall(kernel=kernel, parameters=parameters), OPERANDS)
 
 
-def use(history: CallHistory, kernel: str, times: int = 1) -> CallKey:
+def use(history: CallHistory, kernel: str, times: int = 1) -> None:
     for _ in range(times):
         history.add(call(kernel))
-    return call(kernel).key
 
 
 def record(folder: Path, *kernels: str, **limits: int) -> None:
@@ -60,6 +58,7 @@ def folder(tmp_path) -> Path:
 
 def test_the_next_server_lists_them_by_frequency(folder):
     record(folder, *["diff"] * 2, *["matmul"] * 7, *["roll"] * 4)
+    assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
     following = opened(folder)
     expected = [call(kernel) for kernel in ("matmul", "roll", "diff")]
     assert [(c.call.call, c.call.operands) for c in following.by_frequency()] == [(c.call, OPERANDS) for c in expected]
@@ -69,27 +68,14 @@ def test_the_next_server_lists_them_by_frequency(folder):
     assert kernels_by_frequency(folder) == ["diff", "matmul", "roll"]
 
 
-def test_only_calls_of_the_same_devices_are_listed(folder):
-    history = opened(folder)
-    use(history, "diff")
-    history.devices = "cpu 1"
-    use(history, "roll")
-    history.close()
-    assert kernels_by_frequency(folder) == ["diff"]
-
-
-def test_only_this_user_may_read_the_file(folder):
-    record(folder, "diff")
-    assert [stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()] == [0o600]
-
-
-def test_a_call_that_was_refused_is_not_counted(folder):
-    history = opened(folder)
-    for kernel, error in (("diff", None), ("nonesuch", ValueError())):
-        compiled: Future = Future()
-        history.add_when_compiled(call(kernel), compiled)
-        compiled.set_exception(error) if error else compiled.set_result(None)
-    history.close()
+def test_only_calls_of_the_same_devices_that_were_not_refused_are_listed(folder):
+    with closing(opened(folder)) as history:
+        for kernel, error in (("diff", None), ("nonesuch", ValueError())):
+            compiled: Future = Future()
+            history.add_when_compiled(call(kernel), compiled)
+            compiled.set_exception(error) if error else compiled.set_result(None)
+        history.devices = "cpu 1"
+        use(history, "roll")
     assert kernels_by_frequency(folder) == ["diff"]
 
 
@@ -99,25 +85,20 @@ def test_those_not_used_for_longest_are_left_out_where_there_are_many(folder):
 
 
 def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(folder):
-    one, other = opened(folder), opened(folder)
-    digest = use(one, "diff")
-    one.close()
+    other = opened(folder)
+    record(folder, "diff")
     use(other, "roll")
     other.close()
     assert sorted(kernels_by_frequency(folder)) == ["diff", "roll"]
-    third = opened(folder)
-    third.remove(digest)
-    third.close()
+    with closing(opened(folder)) as third:
+        third.remove(call("diff").key)
     assert kernels_by_frequency(folder) == ["roll"]
 
 
 @rows(
     "content",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"\xff\xfe",
+        *NO_JSON_OBJECTS,
         b'{"format": 99, "calls": []}',
         b'{"format": 1, "calls": [{"call": "*"}]}',
         b'{"format": 1, "calls": [{"call": {}, "operands": [], "count": "NaN"}]}',
@@ -126,7 +107,6 @@ def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(fold
         b'{"format": 1, "calls": [{"call": {"kernel": "diff"}, "operands": [{"shape": [%s]}]}]}' % (b"9" * 400),
         b'{"format": 1, "calls": [{"call": {"kernel": "diff"}}]}',
         b'{"format": 1, "calls": 7}',
-        b"[" * 100_000,
     ],
 )
 def test_a_damaged_file_costs_one_warning_and_is_written_anew(folder, content):
@@ -158,10 +138,9 @@ def test_a_server_without_a_folder_counts_while_it_runs(tmp_path):
 
 
 def test_a_call_with_resident_arrays_has_the_same_key_after_a_start(folder):
-    history = opened(folder)
     resident = AbstractCall(call("diff").call, OPERANDS, has_resident_arrays=True)
-    history.add(resident)
-    history.close()
+    with closing(opened(folder)) as history:
+        history.add(resident)
     (counted,) = opened(folder).by_frequency()
     assert (counted.call.key, counted.call.has_resident_arrays) == (resident.key, True)
 

@@ -1,7 +1,5 @@
 """The files of TLS: refusals at startup, and the files that `shardcall certificates` makes."""
 
-from __future__ import annotations
-
 import stat
 
 import pytest
@@ -24,24 +22,23 @@ def settings(folder, **others):
     return load_settings({"tls_cert": f"{folder}/server.pem", "tls_key": f"{folder}/server.key", **others})
 
 
-def test_complete_files_are_taken(folder):
-    certificates = Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
-    assert certificates.server_credentials() is not None
+def test_complete_files_are_taken_and_a_client_certificate_beside_the_servers_is_named(folder):
     assert connect_arguments(settings(folder)) == f', ca_certificate="{folder}/ca.pem"'
-
-
-def test_where_a_client_needs_a_certificate_the_one_beside_the_servers_is_named(folder):
     mutual = settings(folder, tls_client_ca=f"{folder}/ca.pem")
+    assert Certificates(mutual).server_credentials() is not None
     client_arguments = f'client_certificate="{folder}/client.pem", client_key="{folder}/client.key"'
     assert connect_arguments(mutual) == f', ca_certificate="{folder}/ca.pem", {client_arguments}'
     (folder / "client.key").unlink()
     assert connect_arguments(mutual).endswith("client_certificate=…, client_key=…")
 
 
-def test_a_key_that_others_may_read_is_refused(folder):
-    (folder / "server.key").chmod(0o640)
+def test_a_key_that_others_may_read_is_refused_and_signs_nothing(folder):
+    for key in ("server.key", "ca.key"):
+        (folder / key).chmod(0o640)
     with pytest.raises(SettingsError, match=r"mode 0640 .*chmod 600 .*server\.key"):
         Certificates(settings(folder))
+    with pytest.raises(CertificatesError, match=r"ca\.key has mode 0640 .*chmod 600"):
+        renew(folder, [], 30)
 
 
 @pytest.mark.parametrize("name", ["server.pem", "server.key", "ca.pem"])
@@ -53,38 +50,21 @@ def test_a_file_that_others_may_change_or_replace_is_refused(folder, name, expos
         Certificates(settings(folder, tls_client_ca=f"{folder}/ca.pem"))
 
 
-def test_no_certificate_is_signed_with_a_key_that_others_may_have(folder):
-    (folder / "ca.key").chmod(0o644)
-    with pytest.raises(CertificatesError, match=r"ca\.key has mode 0644 .*chmod 600"):
-        renew(folder, [], 30)
-
-
-def test_no_authority_is_created_behind_a_link(folder, tmp_path):
-    (tmp_path / "link").symlink_to(folder)
-    with pytest.raises(CertificatesError, match="link is a symbolic link or a file, and must be a folder"):
-        make_authority(tmp_path / "link", [], 30, replace=True)
-
-
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
         ("server.pem", b"", "has no complete certificate"),
         ("server.key", b"nothing", "has no complete key"),
         ("server.pem", None, "server.pem.*cannot be read"),
+        ("server.key", "client.key", "does not belong to the certificate"),
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_named(folder, name, content, says):
     if content is None:
         (folder / name).unlink()
     else:
-        (folder / name).write_bytes(content)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else (folder / content).read_bytes())
     with pytest.raises(SettingsError, match=says):
-        Certificates(settings(folder))
-
-
-def test_the_key_of_another_certificate_is_refused(folder):
-    (folder / "server.key").write_bytes((folder / "client.key").read_bytes())
-    with pytest.raises(SettingsError, match="does not belong to the certificate"):
         Certificates(settings(folder))
 
 
@@ -121,12 +101,9 @@ def test_an_authority_is_not_lost_by_accident_and_renewal_keeps_it_and_the_names
     ("hosts", "host"), [(["gpu.example.test", "192.0.2.7"], "gpu.example.test"), (["*.example.test"], None), ([], None)]
 )
 def test_the_server_is_reached_by_a_name_that_its_certificate_has(tmp_path, hosts, host):
+    assert host_of(tmp_path / "trust" / "server.pem") is None
     make_authority(tmp_path / "trust", hosts, 30)
     assert host_of(tmp_path / "trust" / "server.pem") == host
-
-
-def test_without_a_certificate_there_is_no_name(tmp_path):
-    assert host_of(tmp_path / "server.pem") is None
 
 
 @rows("host", ["a b", "host:8470", ""])
@@ -135,13 +112,13 @@ def test_what_is_no_host_is_refused(tmp_path, host):
         make_authority(tmp_path / "trust", [host], 30)
 
 
-def test_a_folder_that_is_open_to_others_is_refused(tmp_path):
+def test_a_folder_that_is_open_to_others_or_behind_a_link_is_refused_and_one_without_an_authority_renews_none(tmp_path):
     (tmp_path / "open").mkdir(mode=0o755)
     with pytest.raises(CertificatesError, match="chmod 700"):
         make_authority(tmp_path / "open", [], 30)
-
-
-def test_renewal_needs_an_authority(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "open")
+    with pytest.raises(CertificatesError, match="link is a symbolic link or a file, and must be a folder"):
+        make_authority(tmp_path / "link", [], 30, replace=True)
     with pytest.raises(CertificatesError, match="leave out --renew"):
         renew(tmp_path / "none", [], 30)
     assert not (tmp_path / "none").exists()

@@ -1,7 +1,5 @@
 """The folder of checkpoints: whatever ends a write, the last complete checkpoint is there."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -49,19 +47,20 @@ def save(folder: CheckpointFolder, owner: str, *arrays: CheckpointArray) -> Chec
     return checkpoint
 
 
+def saved(root: Path) -> CheckpointArray:
+    """Has a server save one array, and ends it."""
+    with opened(root) as folder:
+        save(folder, "ada", array := written(root, "u", np.arange(5)))
+    return array
+
+
+def forget(folder: CheckpointFolder, name: str, handle: bytes) -> None:
+    with folder.forgetting("ada", [(name, handle)]):
+        pass
+
+
 def names(root: Path) -> set[str]:
     return {name for name in os.listdir(root / ".checkpoints") if name != "lock" and not name.endswith(".marker")}
-
-
-def test_every_server_marks_the_folder_anew(root):
-    markers = []
-    for _ in range(3):
-        with opened(root) as folder:
-            markers.append(folder.marker)
-            assert [path.name for path in root.glob(".checkpoints/*.marker")] == markers[-1:]
-            with opened(root) as second:  # which does not get the checkpoints
-                assert (second.is_held, second.marker) == (False, "")
-    assert len(set(markers)) == 3
 
 
 def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_path):
@@ -120,8 +119,7 @@ def test_forgotten_names_are_gone_with_their_files(root):
         with folder.forgetting("ada", [("u", b"another"), ("none", b"")]):
             assert folder.find("ada", "u") is None
         assert not (root / ".checkpoints" / u.file).exists()
-        with folder.forgetting("ada", [("renamed", v.handle)]):
-            pass
+        forget(folder, "renamed", v.handle)
     with opened(root) as folder:
         assert not folder.last("ada").arrays
 
@@ -135,29 +133,31 @@ def test_a_write_that_fails_changes_nothing(root, monkeypatch):
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", full)
             assert refusal(save, folder, "ada", written(root, "u", np.arange(6))).reason is Reason.FILE_LIMIT
-            deleted = []
             with pytest.raises(CallError), folder.forgetting("ada", [("u", b"")]):
-                deleted.append("u")
-            assert not deleted
+                pytest.fail("nothing is to be deleted")
         assert folder.last("ada") == first
     with opened(root) as folder:
         assert folder.last("ada") == first
 
 
-def test_a_folder_belongs_to_one_server_at_a_time(root):
-    with opened(root) as folder:
-        second = CheckpointFolder(str(root))
-        first = save(folder, "ada", written(root, "u", np.arange(5)))
-        assert (folder.is_held, second.is_held, second.take()) == (True, False, False)
-        assert not second.owners()
-    with closing(second):
-        assert second.take()
-        assert second.last("ada") == first
+def test_a_folder_belongs_to_one_server_at_a_time_which_marks_it_anew(root):
+    markers = []
+    for _ in range(3):
+        with opened(root) as folder:
+            markers.append(folder.marker)
+            assert [path.name for path in root.glob(".checkpoints/*.marker")] == markers[-1:]
+            second = CheckpointFolder(str(root))
+            first = save(folder, "ada", written(root, "u", np.arange(5)))
+            assert (folder.is_held, second.is_held, second.take(), second.marker) == (True, False, False, "")
+            assert not second.owners()
+        with closing(second):
+            assert second.take()
+            assert second.last("ada") == first
+    assert len(set(markers)) == 3
 
 
 def test_damaged_checkpoints_stay_before_another_is_written(root):
-    with opened(root) as folder:
-        save(folder, "ada", u := written(root, "u", np.arange(5)))
+    u = saved(root)
     (path,) = (root / ".checkpoints").glob("*.checkpoint")
     data = path.read_bytes()
     path.write_bytes(data[:-1] + b"?")
@@ -189,8 +189,7 @@ def test_files_that_a_mesh_may_read_stay_as_long_as_it(root):
     with opened(root) as folder:
         save(folder, "ada", u := written(root, "u", np.arange(5)))
         folder.declare([u.file])
-        with folder.forgetting("ada", [("u", u.handle)]):
-            pass
+        forget(folder, "u", u.handle)
         assert u.file in names(root)
         folder.end_mesh()
         assert u.file not in names(root)
@@ -200,8 +199,7 @@ def test_deletions_during_a_save_are_noted(root):
     with opened(root) as folder:
         u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(5))
         folder.begin_save("ada")
-        with folder.forgetting("ada", [("u", u.handle)]):
-            pass
+        forget(folder, "u", u.handle)
         with folder.changing():
             assert [folder.was_deleted("ada", array, 1) for array in (u, v)] == [True, False]
             anew = written(root, "u", np.arange(5))
@@ -218,8 +216,7 @@ def test_links_are_not_followed(root, tmp_path):
     with pytest.raises(SettingsError, match="cannot be used"):
         CheckpointFolder(str(root))
     (root / ".checkpoints").unlink()
-    with opened(root) as folder:
-        save(folder, "ada", u := written(root, "u", np.arange(5)))
+    u = saved(root)
     (root / ".checkpoints" / u.file).rename(tmp_path / u.file)
     (root / ".checkpoints" / u.file).symlink_to(tmp_path / u.file)
     with opened(root) as folder:

@@ -1,7 +1,5 @@
 """The order of clients and connections at the compiler, and compilations that nobody waits for."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest
@@ -137,22 +135,15 @@ def test_a_compilation_that_nobody_waits_for_ends_when_another_begins(session, p
     assert programs.get_or_compile(call("a0"), "ann", "1") is future  # which repeats the call
     programs.compiler.leave(future)
     assert session.ended == []
-    begin(programs, ["b0"], "bob", "2")
+    others = begin(programs, ["b0"], "bob", "2")
     assert session.ended == ["a0"]
-    repeated = programs.get_or_compile(call("a0"), "ann", "1")
-    assert repeated is not future
-    assert session.names == ["a0", "b0", "a0"]
-
-
-def test_a_program_that_was_prepared_before_its_compilation_was_ended_is_evicted(session, programs):
-    futures = begin(programs, ["a0", "b0"], "ann", "1")
-    programs.compiler.leave(futures["a0"])
-    assert session.ended == ["a0"]
-    session.finish("a0")
-    assert "nobody waits" in refusal(futures["a0"].result, 0).message
+    session.finish("a0")  # it was prepared before it was ended
+    assert "nobody waits" in refusal(future.result, 0).message
     assert session.evicted == ["a0"]
+    assert programs.get_or_compile(call("a0"), "ann", "1") is not future
+    assert session.names == ["a0", "b0", "a0"]
     session.finish("b0")
-    assert futures["b0"].result(0).program.key == "b0"
+    assert others["b0"].result(0).program.key == "b0"
 
 
 def test_those_that_wait_end_with_the_mesh_or_with_a_failure(session, programs):
@@ -161,7 +152,7 @@ def test_those_that_wait_end_with_the_mesh_or_with_a_failure(session, programs):
     def refuse(message):
         if message.prepare.call.strategy == "a4":
             return failed(CallError(Reason.INVALID_PARAMETER, "no"))
-        raise RuntimeError("the link is gone")
+        return session.refuse(message)
 
     session.answer = refuse
     session.finish("a0")
@@ -169,23 +160,19 @@ def test_those_that_wait_end_with_the_mesh_or_with_a_failure(session, programs):
         with pytest.raises(RuntimeError, match="gone"):
             futures[name].result(0)
     assert "no" in refusal(futures["a4"].result, 0).message
+    session.answer = session.refuse
+    for _ in range(2 * MAX_PER_OWNER):
+        with pytest.raises(RuntimeError, match="gone"):
+            programs.get_or_compile(call("b0"), "bob", "2")
     session.answer = session.begin
+    begin(programs, ["b0"], "bob", "2")
+    assert session.names[-1] == "b0", "the failures leave the limit to others"
     session.finish("a1")
     again = begin(programs, ["a2", "a3", "a5"], "ann", "1")
     assert session.names[-2:] == ["a2", "a3"]
     for name in again:
         session.finish(name)
         assert again[name].result(0).program.key == name
-
-
-def test_a_command_that_cannot_be_sent_leaves_the_limit_to_others(session, programs):
-    session.answer = session.refuse
-    for _ in range(2 * MAX_PER_OWNER):
-        with pytest.raises(RuntimeError, match="gone"):
-            programs.get_or_compile(call("a0"), "ann", "1")
-    session.answer = session.begin
-    begin(programs, ["a0"], "ann", "1")
-    assert session.names[-1] == "a0"
 
 
 def test_a_program_stays_if_it_was_asked_for_again_before_its_ended_compilation_has_answered(session, programs):
@@ -217,16 +204,12 @@ def test_a_waiting_program_begins_as_that_of_the_client_that_is_served_first(ses
     assert waiting["a9"].result(0).program.key == "a9"
     session.finish("a0")
     assert session.names[5:] == ["a2"]
-
-
-def test_a_waiting_program_begins_at_once_for_a_client_below_its_limit(session, programs, waiting):
-    session.finish("b0")
-    assert programs.get_or_compile(call("a9"), "cat", "3") is waiting["a9"]
-    assert session.names[4:] == ["a9"]
-    assert programs.get_or_compile(call("a9"), "dan", "4") is waiting["a9"]
-    assert session.names[4:] == ["a9"]
-    session.finish("a9")
-    assert waiting["a9"].result(0).program.key == "a9"
+    assert programs.get_or_compile(call("a8"), "cat", "3") is waiting["a8"]
+    assert session.names[6:] == ["a8"]  # at once, since cat is below its limit
+    assert programs.get_or_compile(call("a8"), "dan", "4") is waiting["a8"]
+    assert session.names[6:] == ["a8"]
+    session.finish("a8")
+    assert waiting["a8"].result(0).program.key == "a8"
 
 
 def test_a_waiting_program_stays_where_it_begins_earlier(session, programs, waiting):

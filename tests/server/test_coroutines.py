@@ -1,7 +1,5 @@
 """Tasks: the threads that run them, their interruption and their end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -9,6 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
+from server.threads import on_threads
 from structlog.testing import capture_logs
 
 from shardcall_server.frontend.rpc import coroutines
@@ -37,8 +36,11 @@ class TaskOutcome:
         self.asked.append(doing)
         return self.error
 
+    def task(self, stage: Stage[Any]) -> Task:
+        return Task(stage, self.check, lambda value, error: self.outcomes.append((value, error)))
+
     def start(self, stage: Stage[Any]) -> Task:
-        task = Task(stage, self.check, lambda value, error: self.outcomes.append((value, error)))
+        task = self.task(stage)
         task.start()
         return task
 
@@ -61,19 +63,21 @@ def test_a_stage_runs_to_its_end_on_the_thread_that_waits():
 
 
 def test_what_the_wait_raises_is_raised_in_the_stage():
-    async def stage() -> str:
+    caught = []
+
+    async def stage() -> None:
         try:
-            await coroutines.wait(Future(), "waiting")
+            await result_of(Future())
         except RuntimeError as error:
-            return f"caught {error}"
-        return ""
+            caught.append(str(error))
+            raise
 
     def wait(waiting: Waiting) -> None:
         raise RuntimeError("left")
 
-    assert coroutines.run(stage(), wait) == "caught left"
     with pytest.raises(RuntimeError, match="left"):
-        coroutines.run(result_of(Future()), wait)
+        coroutines.run(stage(), wait)
+    assert caught == ["left"]
 
 
 def test_a_task_resumes_on_the_thread_that_completes_the_future():
@@ -82,7 +86,7 @@ def test_a_task_resumes_on_the_thread_that_completes_the_future():
 
     async def stage() -> None:
         names.append(threading.current_thread().name)
-        await coroutines.wait(future, "waiting")
+        await result_of(future)
         names.append(threading.current_thread().name)
 
     ending = TaskOutcome()
@@ -102,27 +106,25 @@ class RacingFuture(Future[None]):
 
 
 def test_a_task_may_be_resumed_before_its_thread_has_left_it():
-    ending = TaskOutcome()
-
     async def stage() -> str:
         for _ in range(3):
-            await coroutines.wait(RacingFuture(), "waiting")
+            await result_of(RacingFuture())
         return "done"
 
+    ending = TaskOutcome()
     ending.start(stage())
     assert ending.outcomes == [("done", None)]
 
 
 def test_the_result_or_the_error_of_a_future_is_passed_to_the_end_of_a_task():
+    future: Future[int] = Future()
     done: Future[int] = Future()
     done.set_result(1)
     ending = TaskOutcome()
     ending.start(result_of(done))
     assert ending.outcomes == [(1, None)], "it was not suspended"
-    future: Future[int] = Future()
     ending.start(result_of(future))
-    error = RuntimeError("no")
-    future.set_exception(error)
+    future.set_exception(error := RuntimeError("no"))
     assert ending.outcomes[1:] == [(None, error)]
 
 
@@ -181,17 +183,15 @@ def test_an_interruption_ends_the_present_wait_and_cleans_up():
 
 
 def test_an_interruption_while_a_task_runs_ends_its_next_wait():
-    ending, interrupted = TaskOutcome(), threading.Event()
+    ending = TaskOutcome()
 
     async def stage() -> None:
         ending.error = RuntimeError("cancelled")
         on_thread("other", task.interrupt)
-        interrupted.set()
-        await coroutines.wait(Future(), "waiting")
+        await result_of(Future())
 
-    task = Task(stage(), ending.check, lambda value, error: ending.outcomes.append((value, error)))
+    task = ending.task(stage())
     task.start()
-    assert interrupted.is_set()
     assert ending.outcomes == [(None, ending.error)]
 
 
@@ -199,10 +199,9 @@ def test_an_interruption_without_a_cause_has_no_effect():
     future: Future[int] = Future()
     ending = TaskOutcome()
     task = ending.start(result_of(future))
-    task.interrupt()
-    task.interrupt()
-    assert ending.outcomes == []
-    assert len(ending.asked) == 2
+    for _ in range(2):
+        task.interrupt()
+    assert (ending.outcomes, len(ending.asked)) == ([], 2)
     future.set_result(5)
     assert ending.outcomes == [(5, None)]
 
@@ -216,7 +215,8 @@ def test_an_interruption_during_one_without_a_cause_is_not_lost():
             on_thread("other", task.interrupt)
         return error
 
-    task = Task(result_of(Future()), check, lambda value, error: ending.outcomes.append((value, error)))
+    ending.check = check  # type: ignore[method-assign]
+    task = ending.task(result_of(Future()))
     task.start()
     task.interrupt()
     assert [str(error) for _, error in ending.outcomes] == ["cancelled"]
@@ -230,15 +230,11 @@ def test_a_task_that_is_interrupted_and_woken_at_once_finishes_once():
         task = ending.start(result_of(future))
         barrier = threading.Barrier(2)
 
-        def interrupt(task: Task = task, barrier: threading.Barrier = barrier) -> None:
+        def act(function: Callable[[], object], barrier: threading.Barrier = barrier) -> None:
             barrier.wait(60)
-            task.interrupt()
+            function()
 
-        other = threading.Thread(target=interrupt)
-        other.start()
-        barrier.wait(60)
-        future.set_result(1)
-        other.join(60)
+        on_threads(act, [task.interrupt, lambda future=future: future.set_result(1)])
         assert ending.outcomes in ([(1, None)], [(None, ending.error)])
 
 
@@ -262,14 +258,11 @@ def test_a_task_whose_end_fails_does_not_keep_others_from_their_end():
     future: Future[None] = Future()
     ending = TaskOutcome()
 
-    def fail(value: Any, error: Exception | None) -> None:
-        raise RuntimeError("no log")
-
-    async def completer() -> None:
+    async def complete() -> None:
         future.set_result(None)
 
     ending.start(result_of(future))
     with capture_logs() as logs:
-        Task(completer(), ending.check, fail).start()
+        Task(complete(), ending.check, lambda value, error: 1 / 0).start()
     assert [line["event"] for line in logs] == ["the end of a call failed"]
     assert ending.outcomes == [(None, None)]

@@ -1,7 +1,5 @@
 """Calls that a drain waits for, and calls that it admits."""
 
-from __future__ import annotations
-
 import threading
 
 from rows import rows

@@ -1,7 +1,5 @@
 """Servers that keep no files of arrays say so, and what to do."""
 
-from __future__ import annotations
-
 from unittest.mock import MagicMock
 
 import pytest

@@ -1,7 +1,5 @@
 """Connections that are closed because of the data that they send."""
 
-from __future__ import annotations
-
 import socket
 import struct
 from collections.abc import Callable, Iterator
@@ -19,8 +17,9 @@ PER_S = 1 << 10
 class Port:
     """A listening socket of this process, and connections to it."""
 
-    def __init__(self, stack: ExitStack, family: socket.AddressFamily, host: str) -> None:
+    def __init__(self, stack: ExitStack, host: str = "127.0.0.1") -> None:
         self._stack = stack
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = stack.enter_context(socket.create_server((host, 0), family=family))
         self.number = self._listener.getsockname()[1]
 
@@ -41,10 +40,9 @@ def host() -> str:
 
 @pytest.fixture
 def port(host: str) -> Iterator[Port]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with ExitStack() as stack:
         try:
-            opened_port = Port(stack, family, host)
+            opened_port = Port(stack, host)
         except OSError as error:
             pytest.skip(f"no {host} here: {error}")
         yield opened_port
@@ -92,30 +90,21 @@ def is_open(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_a_connection_that_sends_too_much_is_closed(port, guard, closed):
+@pytest.mark.parametrize(
+    "allowed",  # seconds that pass, and what is sent then
+    [[(0.0, BURST)], [(0.0, BURST), (10.0, 10 * PER_S)], [(0.0, 0), (1e6, BURST)]],
+    ids=["at once", "again with time", "and nothing is saved up"],
+)
+def test_a_connection_that_sends_too_much_is_closed(port, guard, now, closed, allowed):
     client, accepted, name = port.connect()
-    bring(client, accepted, BURST)
-    guard.scan()
+    for wait_s, count in allowed:
+        now[0] += wait_s
+        bring(client, accepted, count)
+        guard.scan()
     assert is_open(client)
     bring(client, accepted, 1)
     guard.scan()
     assert not is_open(client)
-    guard.scan()
-    assert closed == [name]
-
-
-@pytest.mark.parametrize(("first", "wait_s", "again"), [(BURST, 10.0, 10 * PER_S), (0, 1e6, BURST)])
-def test_what_was_sent_is_allowed_again_with_time_and_nothing_is_saved_up(
-    port, guard, now, closed, first, wait_s, again
-):
-    client, accepted, name = port.connect()
-    bring(client, accepted, first)
-    guard.scan()
-    now[0] = wait_s
-    bring(client, accepted, again)
-    guard.scan()
-    assert closed == []
-    bring(client, accepted, 1)
     guard.scan()
     assert closed == [name]
 
@@ -150,19 +139,13 @@ def test_the_admission_of_a_connection_ends_with_it(port, guard, closed):
     assert closed == [name]
 
 
-def test_other_sockets_are_left_alone(port, guard, closed):
-    """Of other ports, and of no network at all."""
+def test_sockets_of_other_ports_and_of_no_network_are_left_alone(guard, closed):
     with ExitStack() as stack:
-        elsewhere = Port(stack, socket.AF_INET, "127.0.0.1")
-        client, accepted, _ = elsewhere.connect()
-        bring(client, accepted, 2 * BURST)
-        one, other = socket.socketpair()
-        stack.enter_context(one)
-        stack.enter_context(other)
-        bring(one, other, 2 * BURST)
-        guard.scan()
-        assert is_open(client)
-        assert is_open(one)
+        one, other = map(stack.enter_context, socket.socketpair())
+        for client, accepted in (Port(stack).connect()[:2], (one, other)):
+            bring(client, accepted, 2 * BURST)
+            guard.scan()
+            assert is_open(client)
     assert closed == []
 
 

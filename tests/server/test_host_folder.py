@@ -1,7 +1,5 @@
 """The folder of the server's files on another host: what its agent opens, and what it refuses."""
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -29,20 +27,18 @@ def reference(root, entry, **changes):
 
 def test_a_file_is_opened_to_read_or_to_write(root):
     folder = HostFolder(str(root), "b")
-    fd = folder.open(reference(root, "ada/a.npy"))
-    assert os.read(fd, 9) == b"values"
+    reading, writing = (folder.open(reference(root, "ada/a.npy", is_written=written)) for written in (False, True))
+    assert os.read(reading, 9) == b"values"
+    os.pwrite(writing, b"V", 0)
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.write(fd, b"x")
-    os.close(fd)
-    fd = folder.open(reference(root, "ada/a.npy", is_written=True))
-    os.pwrite(fd, b"V", 0)
+        os.write(reading, b"x")
     with pytest.raises(OSError, match="Bad file descriptor"):
-        os.read(fd, 1)
-    os.close(fd)
+        os.read(writing, 1)
     assert (root / "ada/a.npy").read_bytes() == b"Values"
     fd = folder.open(reference(root, "ada/a.zarr", is_folder=True))
     assert os.listdir(fd) == []
-    os.close(fd)
+    for opened in (reading, writing, fd):
+        os.close(opened)
 
 
 @rows(
@@ -77,12 +73,9 @@ def test_a_folder_is_recognized_by_its_marker(root):
         folder.open(reference(root, "ada/a.zarr", is_folder=True, marker="another"))
 
 
-def test_an_absolute_path_is_not_seen(root):
+def test_an_absolute_path_is_not_seen_and_an_agent_without_a_folder_says_so(root):
     secret = root.parent / "secret.npy"
     with pytest.raises(CallError, match="does not see"):
         HostFolder(str(root), "b").open(reference(root, "ada/a.npy", path=str(secret), inode=secret.stat().st_ino))
-
-
-def test_an_agent_without_a_folder_says_so(root):
     with pytest.raises(CallError, match=r"its agent has no --array-dir.*start its agent with --array-dir"):
         HostFolder("", "b").open(reference(root, "ada/a.npy"))

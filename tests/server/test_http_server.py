@@ -1,7 +1,5 @@
 """The HTTP server's port: every client that reaches it is served, slow ones hold nothing, and the page is guarded."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json
@@ -13,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
@@ -38,7 +37,7 @@ AS_ADMIN = {"Authorization": f"Bearer {ADMIN}"}
 PATHS = ["/metrics", "/healthz", "/readyz"]
 
 
-class _State:
+class State:
     """The sources of the page and the probes.
 
     Attributes:
@@ -49,12 +48,13 @@ class _State:
         key: the key of its link.
     """
 
+    reason = ""
+    snapshots = 0
+    text: object = "<b>&"
+    now = 1000.0
+
     def __init__(self) -> None:
-        self.reason = ""
-        self.snapshots = 0
-        self.text = "<b>&"
         self.tokens = Tokens([Entry("root", token_file.SCOPES, ADMIN), Entry("ada", ("run", "arrays"), RUNNER)])
-        self.now = 1000.0
         self.access = PageAccess(self.tokens, lambda: self.now)
         self.key = self.access.issue_key()
 
@@ -63,14 +63,14 @@ class _State:
         return {"number": self.snapshots, "name": self.text}
 
 
-def site(state: _State | None = None, registry: CollectorRegistry | None = None, viewers: int = 2) -> Site:
+def site(state: State | None = None, registry: CollectorRegistry | None = None, viewers: int = 2) -> Site:
     page = LivePage(state.access, state.snapshot, viewers, interval_s=0.02) if state else None
     return Site(registry or CollectorRegistry(), lambda: state.reason if state else "", page)
 
 
 @pytest.fixture
-def state():
-    return _State()
+def state() -> State:
+    return State()
 
 
 @pytest.fixture
@@ -201,30 +201,24 @@ def test_garbage_is_refused_and_harms_nothing(page, sent):
 
 
 @rows(
-    ("listens", "asked", "status"),
+    ("listens", "asked", "probes", "page_status"),
     [
-        ("127.0.0.1", "localhost:9470", 200),
-        ("127.0.0.1", "127.0.0.1", 200),
-        ("127.0.0.1", "[::1]:9470", 200),
-        ("127.0.0.1", "rebound.example.org:9470", 421),
-        ("127.0.0.1", "", 421),
-        ("127.0.0.1", "[", 421),
-        ("0.0.0.0", "server.example.org:9470", 200),
+        ("127.0.0.1", "localhost:9470", 200, 200),
+        ("127.0.0.1", "127.0.0.1", 200, 200),
+        ("127.0.0.1", "[::1]:9470", 200, 200),
+        ("127.0.0.1", "rebound.example.org:9470", 421, 421),
+        ("127.0.0.1", "", 421, 421),
+        ("127.0.0.1", "[", 421, 421),
+        ("0.0.0.0", "localhost:9470", 200, 200),
+        ("0.0.0.0", "server.example.org:9470", 200, 421),  # the page is for names of this machine only
     ],
 )
-def test_on_loopback_answers_are_for_loopbacks_names_only(listens, asked, status):
-    with closing(HttpServer(listens, 0, site())) as server:
-        for path in PATHS:
-            assert request(f"127.0.0.1:{server.address.rpartition(':')[2]}", path, Host=asked)[0] == status
-
-
-@rows("listens", ["127.0.0.1", "0.0.0.0"])
-def test_the_page_is_for_names_of_this_machine_only(listens, state):
+def test_on_loopback_answers_are_for_loopbacks_names_only(state, listens, asked, probes, page_status):
     with closing(HttpServer(listens, 0, site(state))) as server:
         address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
-        for path in ("/", "/events", "/page.js"):
-            assert request(address, path, Host="rebound.example.org")[0] == 421
-        assert request(address, "/", Host="localhost:9470", **AS_ADMIN)[0] == 200
+        for paths, status in ((PATHS, probes), (["/", "/events", "/page.js"], page_status)):
+            for path in paths:
+                assert response_to(address, path, Host=asked, **AS_ADMIN).status == status
 
 
 def test_ready_has_the_reason_and_health_does_not_depend_on_it(page, state):
@@ -234,15 +228,38 @@ def test_ready_has_the_reason_and_health_does_not_depend_on_it(page, state):
     assert request(page, "/healthz") == (200, "ok\n")
 
 
-def test_methods_and_paths_that_are_not_served_are_refused(page, state):
-    for path, method, status in (
-        ("/nowhere", "GET", 404),
-        ("/metrics", "POST", 405),
-        ("/session", "GET", 405),
-        ("/../http_server.py", "GET", 404),
-        ("/events", "HEAD", 405),
-    ):
-        assert request(page, path, method, **AS_ADMIN)[0] == status
+NO_ADMIN = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {RUNNER}"}, {"Cookie": "a=b"}]
+OTHER_SITES = [
+    *({"Origin": origin} for origin in ("http://evil.example.org", "null")),
+    *({"Sec_Fetch_Site": site} for site in ("cross-site", "same-site")),  # the latter is another port of this host
+]
+
+
+@rows(
+    ("method", "path", "headers", "body", "status", "says"),
+    [
+        ("GET", "/nowhere", AS_ADMIN, None, 404, ""),
+        ("GET", "/../http_server.py", AS_ADMIN, None, 404, ""),
+        ("POST", "/metrics", AS_ADMIN, None, 405, ""),
+        ("GET", "/session", AS_ADMIN, None, 405, ""),
+        ("HEAD", "/events", AS_ADMIN, None, 405, ""),
+        *(("GET", "/", headers, None, 401, "Admin token") for headers in NO_ADMIN),
+        *(("GET", "/events", headers, None, 401, "") for headers in NO_ADMIN),
+        *(("GET", "/events", {**AS_ADMIN, **headers}, None, 403, "ssh -L") for headers in OTHER_SITES),
+        *(("POST", "/session", headers, {"token": ADMIN}, 403, "") for headers in OTHER_SITES),
+        ("POST", "/session", {"Sec_Fetch_Site": "same-origin"}, {"token": ADMIN}, 204, ""),
+        *(("POST", "/session", {}, body, 400, "JSON object") for body in (b"", b"[]", b"{", b'"key"', b"\xff")),
+        ("POST", "/session", {}, b"[" * 4000, 400, "JSON object"),
+        ("POST", "/session", {}, b"x" * 5000, 413, ""),
+        *(("POST", "/session", {}, body, 401, "") for body in ({"key": 1}, {"key": "ü"}, {"token": RUNNER})),
+    ],
+)
+def test_other_methods_paths_sites_and_bodies_and_callers_without_an_admin_token_are_refused(
+    page, state, method, path, headers, body, status, says
+):
+    answer = response_to(page, path, method, body, **headers)
+    assert answer.status == status
+    assert says in answer.text
     assert state.snapshots == 0
 
 
@@ -252,15 +269,12 @@ def test_without_the_page_there_is_none():
             assert request(server.address, path) == (404, "Not Found: the metrics are at /metrics.\n")
 
 
-def test_the_page_needs_a_key_a_cookie_or_an_admin_token(page, state):
-    for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {RUNNER}"}, {"Cookie": "a=b"}):
-        status, text = request(page, "/", **headers)
-        assert (status, "Admin token" in text) == (401, True)
-        assert request(page, "/events", **headers)[0] == 401
+def test_an_admin_token_opens_the_page_and_a_key_in_its_address_does_not(page, state):
     assert request(page, f"/?key={state.key}")[0] == 401
     assert request(page, "/", **AS_ADMIN)[0] == 200
-    with watching(page, Authorization=f"bearer {ADMIN}") as events:
-        assert events.status == 200
+    for more in ({}, {"Sec_Fetch_Site": "same-origin"}):
+        with watching(page, Authorization=f"bearer {ADMIN}", **more) as events:
+            assert (events.status, events.headers["Connection"]) == (200, "close")
 
 
 def test_the_link_is_valid_once(page, state):
@@ -307,7 +321,6 @@ def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
     assert cookie.startswith(f"shardcall-page-{page.rpartition(':')[2]}=")
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(attributes)
     assert state.tokens.find(cookie.partition("=")[2]) is None
-    assert request(page, "/session", "POST", {"token": RUNNER})[0] == 401
     with watching(page, Cookie=cookie) as events:
         assert events.readline().startswith(b"data: ")
         state.tokens.replace([Entry("root", token_file.SCOPES, "b" * 32)])
@@ -327,23 +340,13 @@ def test_servers_behind_several_ports_of_a_host_have_separate_cookies(page):
     assert names == {f"shardcall-page-{number}" for number in ("9001", "9002", port)}
 
 
-def test_a_stream_that_ended_leaves_no_connection(page):
-    assert response_to(page, "/events", **AS_ADMIN).headers["Connection"] == "close"
-
-
 def test_a_connection_is_limited_again_after_its_stream():
     aborted: list[str] = []
 
-    class Connection:
-        client = "127.0.0.1", 1
-        transport = SimpleNamespace(abort=lambda: aborted.append("late"))
-
-        @property
-        def loop(self) -> asyncio.AbstractEventLoop:
-            return asyncio.get_running_loop()
-
     async def stream() -> list[str]:
-        connections, connection = Connections(0.05, 1), cast(Any, Connection())
+        transport = SimpleNamespace(abort=lambda: aborted.append("late"))
+        connection = Mock(client=("127.0.0.1", 1), transport=transport, loop=asyncio.get_running_loop())
+        connections = Connections(0.05, 1)
         connections.add(connection)
         connections.lift_limits(connection.client)
         await asyncio.sleep(0.2)
@@ -362,34 +365,6 @@ def test_sessions_are_limited_and_the_oldest_ends(page):
         last = cookie_of(page, token=ADMIN)
     assert request(page, "/", Cookie=first)[0] == 401
     assert request(page, "/", Cookie=last)[0] == 200
-
-
-@rows(
-    ("headers", "status"),
-    [
-        ({"Origin": "http://evil.example.org"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Sec_Fetch_Site": "cross-site"}, 403),
-        ({"Sec_Fetch_Site": "same-site"}, 403),  # another port of this host
-        ({"Sec_Fetch_Site": "same-origin"}, 200),
-    ],
-)
-def test_other_sites_get_neither_a_session_nor_events(page, state, headers, status):
-    response = response_to(page, "/events", **AS_ADMIN, **headers)
-    assert response.status == status
-    assert status == 200 or "ssh -L" in response.text
-    opened = request(page, "/session", "POST", {"key": state.key}, **headers)[0]
-    assert opened == (403 if status == 403 else 204)
-
-
-@rows("body", [b"", b"[]", b"{", b'"key"', b"\xff", b"[" * 4000])
-def test_a_session_is_opened_by_an_object_only(page, body):
-    status, text = request(page, "/session", "POST", body)
-    assert status == 400
-    assert "JSON object" in text
-    assert request(page, "/session", "POST", b"x" * 5000)[0] == 413
-    assert request(page, "/session", "POST", {"key": 1})[0] == 401
-    assert request(page, "/session", "POST", {"key": "ü"})[0] == 401
 
 
 def test_every_answer_of_the_page_forbids_frames_other_scripts_and_requests(page):
@@ -412,7 +387,9 @@ def test_the_files_of_the_page_ask_no_other_host_and_set_no_html(page):
         assert not [name for name in unsafe if name in text]
 
 
-def test_events_are_json_of_one_line_whatever_names_contain(page, state):
+def test_events_are_json_of_one_line_and_nothing_is_computed_while_nobody_watches(page, state):
+    assert request(page, "/", **AS_ADMIN)[0] == 200
+    assert state.snapshots == 0
     state.text = "</script>\n\ndata: <img src=x onerror=alert(1)>\u2028"
     with watching(page, **AS_ADMIN) as events:
         assert events.headers["Content-Type"].startswith("text/event-stream")
@@ -422,13 +399,6 @@ def test_events_are_json_of_one_line_whatever_names_contain(page, state):
         following = json.loads(events.readline().decode().removeprefix("data: "))
     assert following["number"] == 2
 
-
-def test_nothing_is_computed_while_nobody_watches(page, state):
-    assert request(page, "/", **AS_ADMIN)[0] == 200
-    assert state.snapshots == 0
-    with watching(page, **AS_ADMIN) as events:
-        events.readline()
-
     def is_quiet() -> bool:
         before = state.snapshots
         time.sleep(0.1)
@@ -437,20 +407,14 @@ def test_nothing_is_computed_while_nobody_watches(page, state):
     wait_for(is_quiet)
 
 
-def test_viewers_are_limited_and_a_slot_is_free_again(page):
+def test_viewers_are_limited_share_a_snapshot_and_leave_a_free_slot(page):
     with watching(page, **AS_ADMIN) as one, watching(page, **AS_ADMIN) as other:
-        assert one.readline()
-        assert other.readline()
+        texts = [[stream.readline() for _ in range(9)] for stream in (one, other)]
         status, text = request(page, "/events", **AS_ADMIN)
         assert status == 503
         assert "2 browsers watch this page, the maximum" in text
         assert request(page, "/healthz") == (200, "ok\n")
     wait_for(lambda: response_to(page, "/events", **AS_ADMIN).status == 200)
-
-
-def test_viewers_that_share_a_snapshot_make_it_once(page, state):
-    with watching(page, **AS_ADMIN) as one, watching(page, **AS_ADMIN) as other:
-        texts = [[stream.readline() for _ in range(9)] for stream in (one, other)]
     numbers = [{json.loads(line[6:])["number"] for line in lines if line != b"\n"} for lines in texts]
     assert len(numbers[0] & numbers[1]) >= 2
 
@@ -492,6 +456,10 @@ def test_an_error_of_the_snapshot_drops_a_viewer_that_has_not_read_the_earlier_o
     assert snapshots == []
 
 
+def threads_left() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("metrics")]
+
+
 def test_a_server_stops_at_once_although_somebody_watches(state):
     server = HttpServer("127.0.0.1", 0, site(state))
     with watching(server.address, **AS_ADMIN) as events:
@@ -501,9 +469,9 @@ def test_a_server_stops_at_once_although_somebody_watches(state):
         assert time.monotonic() - began < 2
         with pytest.raises(http.client.IncompleteRead):
             events.read()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("metrics")]
+    assert not threads_left()
 
 
 def test_a_server_that_is_closed_at_once_leaves_no_thread(state):
     HttpServer("127.0.0.1", 0, site(state)).close()
-    wait_for(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("metrics")])
+    wait_for(lambda: not threads_left())

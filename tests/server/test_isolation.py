@@ -61,17 +61,14 @@ def test_new_programs_of_a_suspects_owner_run_alone_for_a_while(isolation, clock
     assert not isolation.is_active
 
 
-def test_a_suspect_that_was_answered_is_none_any_more(isolation):
-    isolation.clear("a")
-    assert admits(isolation, "a", command("other")) is False
-
-
-def test_those_that_wait_are_woken_once(isolation):
+def test_those_that_wait_are_woken_once_and_a_suspect_that_was_answered_is_none_any_more(isolation):
     with pytest.raises(IsolatedError) as caught:
         isolation.admit("a", "", [command("other")], is_new=False)
+    isolation.clear("a")
     isolation.wake()
     assert caught.value.changed.done()
     isolation.wake()
+    assert admits(isolation, "a", command("other")) is False
 
 
 def test_only_what_was_alone_counts_for_its_program_and_its_owner():

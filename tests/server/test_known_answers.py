@@ -1,14 +1,13 @@
 """Known-answer tests on meshes of fake workers: their schedule, and the effects and lifetime of their verdicts."""
 
-from __future__ import annotations
-
 import json
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import pytest
 from end_to_end.processes import wait_for
-from rows import rows
 from server.fake_calls import FakeServerCall
 from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, RunningMesh, usual
 from server.threads import on_threads
@@ -102,21 +101,14 @@ def refused(runner: KnownAnswerRunner, kernel: str, *tests: str) -> CallError:
     return caught.value
 
 
-def test_a_call_waits_for_the_tests_of_its_kernel_and_for_no_others(runner, start):
-    start(runner, worker := host())
-    require(runner, program("diff", "halo"))
-    assert runs(worker) == ["halo"]
-    assert (runner.state().passed, runner.state().pending) == (1, 1)
-    require(runner, program("transpose"))
-    assert runs(worker) == ["halo"]
-
-
-def test_what_passed_is_asked_for_once(runner, start):
+def test_a_call_waits_for_the_tests_of_its_kernel_which_run_once(runner, start):
     start(runner, worker := host())
     sin = program("sin", "trig")
     on_threads(lambda _: require(runner, sin), range(8))
     assert sin.trusted
+    require(runner, program("transpose"))
     assert runs(worker) == ["trig"]
+    assert (runner.state().passed, runner.state().pending) == (1, 1)
 
 
 def test_a_mesh_that_is_idle_runs_them_all(runner, start, monkeypatch):
@@ -155,17 +147,13 @@ def test_a_kernel_that_fails_is_refused_and_those_beside_it_are_not(runner, star
     assert (failure.kernel, failure.known_answer, failure.detail) == ("arctan", "trig", WRONG.detail)
 
 
-def test_what_fails_on_one_host_is_refused_on_the_mesh(runner, start):
-    start(runner, host("a"), host("b", processor=2, trig=WRONG), host("c"))
-    refused(runner, "arctan", "trig")
-
-
-def test_hosts_of_other_processors_have_separate_verdicts(runner, start):
+def test_hosts_of_other_processors_have_separate_verdicts_and_a_failure_of_one_is_the_meshs(runner, start):
     start(runner, host("a"), host("b"))
     require(runner, program("diff", "halo"))
-    start(runner, worker := host("a"), host("b", processor=2))
+    start(runner, worker := host("a"), host("b", processor=2, trig=WRONG), host("c"))
     require(runner, program("diff", "halo"))
     assert runs(worker) == ["halo"]
+    refused(runner, "arctan", "trig")
 
 
 def test_the_next_mesh_and_the_next_server_run_nothing_again(runner, start, tmp_path):
@@ -183,12 +171,6 @@ def test_the_next_mesh_and_the_next_server_run_nothing_again(runner, start, tmp_
         again.close()
     assert runs(first) == ["trig"]
     assert runs(worker) == runs(worker_of_next) == []
-
-
-def test_without_a_folder_verdicts_last_as_long_as_the_server():
-    verdicts = Verdicts("")
-    verdicts.put(DIGEST, Verdict("halo", {}))
-    assert verdicts.get_shared(DIGEST) == Verdict("halo", {})
 
 
 @pytest.mark.parametrize("command", ["compile_known_answer", "run_known_answer"])
@@ -212,26 +194,30 @@ def test_a_test_that_ends_the_worker_has_failed(runner, start, command):
     assert runs(following) == ["halo"]
 
 
-def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
-    mesh = start(runner, worker := host_that_answers())
+@contextmanager
+def call_that_waits(runner: KnownAnswerRunner, worker: FakeWorker) -> Iterator[None]:
+    """A block while a call waits for a test that a worker runs; the call goes on at its end."""
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(require, runner, program("sin", "trig"))
-        wait_for(lambda: any(message.HasField("run_known_answer") for message in worker.got))
+        wait_for(lambda: runs(worker) != [])
+        yield
+        waiting.result(PATIENCE_S)
+
+
+def test_a_killed_worker_says_nothing_of_the_test_in_progress(runner, start):
+    mesh = start(runner, worker := host_that_answers())
+    with call_that_waits(runner, worker):
         mesh.close()
         start(runner, following := host())
-        waiting.result(PATIENCE_S)
     assert runs(following) == ["trig"]
 
 
 def test_a_test_that_the_end_of_the_server_interrupts_is_not_reported(runner, start):
     mesh = start(runner, worker := host_that_answers())
-    with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
-        waiting = thread.submit(require, runner, program("sin", "trig"))
-        wait_for(lambda: any(message.HasField("run_known_answer") for message in worker.got))
+    with capture_logs() as logs, call_that_waits(runner, worker):
         mesh.session.shut_down(PATIENCE_S)
         mesh.exit_reason.result(PATIENCE_S)
         start(runner, host())
-        waiting.result(PATIENCE_S)
     assert not [line for line in logs if line["event"] == "a known-answer test was not run"]
 
 
@@ -292,12 +278,10 @@ def test_a_fault_before_a_verdict_is_an_attempt(runner, start, monkeypatch):
 
 def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runner, start, monkeypatch):
     start(runner, worker := host_that_answers())
-    with ThreadPoolExecutor(1) as thread, capture_logs() as logs:
-        waiting = thread.submit(require, runner, program("sin", "trig"))
-        wait_for(lambda: worker.got[-1].HasField("run_known_answer"))
-        monkeypatch.setattr(f"{__name__}.NAMES", {"halo": NAMES["halo"]})
-        start(runner, host())
-        waiting.result(PATIENCE_S)
+    with capture_logs() as logs:
+        with call_that_waits(runner, worker):
+            monkeypatch.setattr(f"{__name__}.NAMES", {"halo": NAMES["halo"]})
+            start(runner, host())
         worker.say(worker.got[-1].call_id, known_answer_run={})  # the verdict comes too late
         require(runner, program("diff", "halo"))
     assert (runner.state().passed, runner.state().pending) == (1, 0)
@@ -312,21 +296,11 @@ def test_a_verdict_that_another_server_has_stored_since_is_taken(runner, start, 
     assert runs(worker) == []
 
 
-@rows(
-    "content",
-    [
-        "",
-        "{",
-        "[]",
-        '{"format": 2, "verdicts": {}}',
-        '{"format": 1, "verdicts": {"no digest": {"known_answer": "halo", "failures": {}}}}',
-        json.dumps({"format": 1, "verdicts": {DIGEST: {"known_answer": "halo", "failures": []}}}),
-    ],
-)
-def test_a_damaged_file_costs_only_running_the_tests_anew(tmp_path, content):
+def test_a_damaged_verdict_costs_only_running_the_tests_anew(tmp_path):
+    """`test_tuning_cache` damages such files in other ways."""
     file = tmp_path / Verdicts.FILE_NAME
     file.touch(mode=0o600)
-    file.write_text(content)
+    file.write_text(json.dumps({"format": 1, "verdicts": {DIGEST: {"known_answer": "halo", "failures": []}}}))
     with capture_logs() as logs:
         verdicts = Verdicts(str(tmp_path))
     assert [line["log_level"] for line in logs] == ["warning"]

@@ -1,6 +1,4 @@
-"""Flags and environment of the server's processes."""
-
-from __future__ import annotations
+"""Flags, platforms and environment of the server's processes; the tests need no GPU."""
 
 import importlib.metadata
 import os
@@ -9,10 +7,18 @@ import subprocess
 import sys
 from importlib.metadata import EntryPoint
 
+import pytest
 from rows import rows
 
 from shardcall_server import launcher
 from shardcall_server.launcher import ensure_environment_early, quiet_environment, tuned_environment, worker_environment
+from shardcall_server.mesh.worker import jax_platforms
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *plugins: str) -> None:
+    """Has these plugins of JAX installed alone."""
+    entries = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries if group == "jax_plugins" else [])
 
 
 def test_the_allocator_is_set_once():
@@ -25,16 +31,10 @@ def test_the_allocator_is_set_once():
 def test_settings_of_the_administrator_stay():
     tuned = tuned_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"})["GLIBC_TUNABLES"].split(":")
     assert [t for t in tuned if "arena_max" in t] == ["glibc.malloc.arena_max=4"]
-
-
-def test_the_log_of_grpc_is_off_unless_the_administrator_wants_it():
     assert quiet_environment({})["GRPC_VERBOSITY"] == "NONE"
     assert quiet_environment({"GRPC_VERBOSITY": "INFO"})["GRPC_VERBOSITY"] == "INFO"
-
-
-def test_flags_of_the_administrator_come_last_and_win():
     flags = worker_environment({"XLA_FLAGS": "--xla_cpu_prefer_vector_width=256"})["XLA_FLAGS"].split()
-    assert flags[-1] == "--xla_cpu_prefer_vector_width=256"
+    assert flags[-1] == "--xla_cpu_prefer_vector_width=256", "the last one wins"
     assert any("terminate_timeout" in flag for flag in flags)
 
 
@@ -82,10 +82,26 @@ def test_flags_for_gpus_are_set_for_gpus_alone(platform, environment, on_gpu):
     ],
 )
 def test_without_a_platform_there_is_a_gpu_where_jax_finds_one(monkeypatch, plugins, nodes, on_gpu):
-    entries = [EntryPoint(name, f"jax_plugins.{name}", "jax_plugins") for name in plugins]
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries if group == "jax_plugins" else [])
+    install(monkeypatch, *plugins)
     monkeypatch.setattr(launcher, "_GPU_NODES", nodes)
     assert ("xla_gpu" in worker_environment({})["XLA_FLAGS"]) == on_gpu
+
+
+@rows(
+    ("plugins", "platforms"),
+    [(["xla_cuda13"], "cuda"), (["xla_rocm7"], "rocm"), (["other", "xla_rocm7", "xla_cuda12"], "cuda,rocm")],
+)
+def test_a_platform_is_asked_for_only_where_its_plugin_is_installed(monkeypatch, plugins, platforms):
+    """JAX fails for one that it does not know, though the other is there."""
+    install(monkeypatch, *plugins)
+    assert jax_platforms("gpu") == platforms
+    assert [jax_platforms(name) for name in ("cpu", "tpu")] == ["cpu", "tpu"]
+
+
+def test_without_a_plugin_the_error_says_which_to_install(monkeypatch):
+    install(monkeypatch)
+    with pytest.raises(RuntimeError, match=r"without GPU support; pip install .shardcall\[cuda13\]"):
+        jax_platforms("gpu")
 
 
 def test_the_installed_xla_knows_every_flag():

@@ -1,7 +1,5 @@
 """Access to the listener from which a worker gets a link of its own."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """One answer merged from those of several workers, and disagreements that end the mesh."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from rows import rows

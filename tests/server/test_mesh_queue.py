@@ -35,8 +35,8 @@ class QueuedCall:
 class Caller(FakeServerCall):
     """A call in the queue: it waits until it is granted the mesh, or leaves."""
 
-    def __init__(self, owner: str = "a", connection: str = "1", deadline: float = 0.0, weight: int = 1) -> None:
-        super().__init__(owner, connection, deadline=deadline, weight=weight)
+    def __init__(self, owner: str = "a", connection: str = "1", **fields: float) -> None:
+        super().__init__(owner, connection, **fields)
         self.waits = threading.Event()
         self.granted: Future[None] = Future()
         self.left: Future[None] = Future()
@@ -128,11 +128,8 @@ def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
     for _ in range(4):
         line.add(QueuedCall("a", weight=3))
     assert "".join(waiting.owner for waiting in served(line)) == "baaaba"
-
-
-def test_a_weight_that_changes_counts_at_once():
     line = line_of(*(QueuedCall("a", weight=weight) for weight in (3, 3, 1, 1)), QueuedCall("b"), QueuedCall("b"))
-    assert "".join(waiting.owner for waiting in served(line)) == "aaabab"
+    assert "".join(waiting.owner for waiting in served(line)) == "aaabab", "a weight that changes counts at once"
 
 
 def test_the_mesh_is_granted_by_the_weights_of_clients():
@@ -169,12 +166,9 @@ def test_the_queue_lists_the_calls_that_wait():
     assert not [position for _, position, _ in queue.waiting() if position]
 
 
-def test_of_one_connection_the_nearest_deadline_comes_first_and_equal_ones_as_they_came():
+def test_of_one_connection_the_nearest_deadline_comes_first_and_who_leaves_takes_no_grant():
     waiting = [QueuedCall(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
     assert served(line_of(*waiting)) == [waiting[1], waiting[3], waiting[2], waiting[0]]
-
-
-def test_a_caller_that_leaves_takes_no_grant():
     first, second, other = QueuedCall("a", deadline=1.0), QueuedCall("a", deadline=2.0), QueuedCall("b")
     line = line_of(first, second, other)
     assert line.remove(first)
@@ -261,7 +255,7 @@ def test_the_queue_is_bounded_in_all_and_by_client():
     assert queue.queued == 5
 
 
-def test_programs_wait_for_the_devices_memory_in_order():
+def test_programs_wait_for_the_devices_memory_in_order_and_not_for_a_large_one_that_leaves():
     queue = make(launched=8, limit=100)
     first = Caller().ask(queue, 60)
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
@@ -273,10 +267,6 @@ def test_programs_wait_for_the_devices_memory_in_order():
     assert queue.budget.program_bytes == 60
     release(large, small)
     assert queue.budget.program_bytes == 0
-
-
-def test_those_behind_a_large_call_that_leaves_go_on():
-    queue = make(launched=8, limit=100)
     Caller().ask(queue, 60)
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
     large.leave()
@@ -296,19 +286,21 @@ def test_what_can_never_fit_is_refused_with_the_bytes_that_are_missing():
     assert (queue.launched, queue.queued, queue.budget.program_bytes) == (0, 0, 0)
 
 
-def test_small_calls_count_as_a_part():
+def test_small_calls_count_as_a_part_except_in_a_queue_of_one():
     queue = make(launched=2)
-    grants = [Caller().ask(queue).grant.result(30)]
+    first = Caller().ask(queue)
     small = [Caller().run(queue.acquire(Caller(), share=0.25)) for _ in range(4)]  # type: ignore[arg-type]
     waiting = Caller().ask(queue)
-    waiting.waits.wait(30)
     for grant in small[:3]:
         grant.release()
     assert not waiting.grant.done()
     small[3].release()
-    grants.append(waiting.grant.result(30))
-    for grant in grants:
-        grant.release()
+    release(first, waiting)
+    assert (queue.launched, queue.queued) == (0, 0)
+    queue = make(launched=1)
+    one, other = (Caller().ask(queue, share=0.25) for _ in range(2))
+    assert queue.queued == 1
+    release(one, other)
     assert (queue.launched, queue.queued) == (0, 0)
 
 
@@ -330,16 +322,6 @@ def test_one_client_has_two_slow_calls_launched_and_others_pass_those_that_wait(
     assert slow[4].grant.result(30)
     release(*other[:2], *quick, slow[4], other[2])
     assert (queue.launched, queue.queued) == (0.0, 0)
-
-
-def test_a_queue_of_one_grants_one_small_call_at_a_time():
-    queue = make(launched=1)
-    first = Caller().run(queue.acquire(Caller(), share=0.25))  # type: ignore[arg-type]
-    second = Caller().ask(queue, share=0.25)
-    assert queue.queued == 1
-    first.release()
-    second.grant.result(30).release()
-    assert (queue.launched, queue.queued) == (0, 0)
 
 
 def test_a_caller_waiting_for_memory_that_arrays_take_gets_an_error():

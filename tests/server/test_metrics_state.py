@@ -1,7 +1,5 @@
 """Metrics of what the server holds, by principal."""
 
-from __future__ import annotations
-
 from prometheus_client.core import Metric
 
 from shardcall.v1 import server_info_service_pb2

@@ -1,7 +1,5 @@
 """The table of models at its limits, and the lists of models."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """The policy has an entry for every method that the server registers, and no others."""
 
-from __future__ import annotations
-
 from unittest.mock import MagicMock
 
 import pytest
@@ -96,11 +94,10 @@ def test_a_method_without_complete_rules_is_no_method_of_the_policy(options):
         rules_of(pool.FindMethodByName("t.S.New"))
 
 
-def test_only_a_health_check_is_public():
+def test_only_a_health_check_is_public_and_without_authentication_every_method_of_the_policy_is():
     assert [method for method, need in METHODS.items() if need is Access.PUBLIC] == ["/grpc.health.v1.Health/Check"]
-
-
-def test_a_method_that_is_not_in_the_policy_is_refused_even_without_authentication():
+    for method in METHODS:
+        assert Gate(None).admit(method, ()) is None
     with refused(Reason.NOT_SUPPORTED):
         Gate(None).admit("/shardcall.v1.KernelService/New", ())
 
@@ -113,11 +110,6 @@ def test_a_method_of_another_service_is_refused_with_the_services_there_are():
     assert "serves grpc.health.v1.Health, " in caught.value.message
     assert "shardcall.v1.KernelService" in caught.value.message
     assert "shardcall_worker" not in caught.value.message
-
-
-def test_without_authentication_every_method_is_open_to_whoever_connects():
-    for method in METHODS:
-        assert Gate(None).admit(method, ()) is None
 
 
 @rows("scope", Scope)

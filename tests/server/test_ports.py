@@ -1,7 +1,5 @@
 """The names of a server's session sockets, which follow from the addresses that it alone serves."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Arrays, programs and calls by principal, from the objects that count them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any, cast

@@ -25,7 +25,7 @@ def test_three_exits_within_ten_minutes_begin_a_probation_that_ends():
     probation.check("ann")
 
 
-def test_exits_that_are_far_apart_do_not_count_together():
+def test_exits_that_are_far_apart_do_not_count_together_and_owners_are_bounded():
     clock = Clock()
     probation = Probation(clock)
     for clock.now in (0.0, 300.0, 601.0):
@@ -35,10 +35,6 @@ def test_exits_that_are_far_apart_do_not_count_together():
     probation.count("ann")
     with pytest.raises(CallError):
         probation.check("ann")
-
-
-def test_owners_are_bounded():
-    probation = Probation()
     for number in range(5000):
         probation.count(str(number))
     assert len(probation._exits) <= 1024

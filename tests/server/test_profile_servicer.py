@@ -1,7 +1,5 @@
 """The states of a recording in the front end."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Compiled programs on disk: a load returns the stored program, or nothing."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal
@@ -33,63 +31,45 @@ def entries(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.program"))
 
 
-def test_a_program_is_loaded_by_the_next_server(store, folder):
+def test_a_program_is_loaded_by_the_next_server_with_this_processor(folder):
+    store = ProgramStore(folder, LIMIT_BYTES, host="avx512")
     assert store.get("key") is None
-    store.put("key", VALUE)
-    following = ProgramStore(folder, LIMIT_BYTES)
-    assert following.get("key") == VALUE
-    assert following.get("other") is None
-    assert following.counts == StoreCounts(hits=1, misses=1)
-
-
-def test_a_program_of_another_processor_is_not_found(folder):
-    ProgramStore(folder, LIMIT_BYTES, host="avx512").put("key", VALUE)
-    assert ProgramStore(folder, LIMIT_BYTES, host="avx2").get("key") is None
-    assert ProgramStore(folder, LIMIT_BYTES, host="avx512").get("key") == VALUE
-
-
-def test_only_this_user_may_read_the_files(store, folder):
     store.put("key", VALUE)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [stat.S_IMODE(entry.stat().st_mode) for entry in folder.iterdir()] == [0o600]
+    following = ProgramStore(folder, LIMIT_BYTES, host="avx512")
+    assert following.get("key") == VALUE
+    assert following.get("other") is None
+    assert following.counts == StoreCounts(hits=1, misses=1)
+    assert ProgramStore(folder, LIMIT_BYTES, host="avx2").get("key") is None
 
 
-def damage(entry: Path, how: str) -> None:
+def flip(entry: Path) -> None:
     content = bytearray(entry.read_bytes())
-    match how:
-        case "flip":
-            content[len(content) // 2] ^= 1
-            entry.write_bytes(content)
-        case "cut":
-            os.truncate(entry, len(content) - 1)
-        case "cut head":
-            os.truncate(entry, 10)
-        case "empty":
-            entry.write_bytes(b"")
-        case "longer":
-            entry.write_bytes(content + b"\0")
-        case "another's":
-            entry.write_bytes(b"another program's")
-        case "mode":
-            entry.chmod(0o666)
-        case "link":
-            entry.symlink_to(entry.rename(entry.with_name("moved")))
-        case "folder":
-            entry.unlink()
-            (entry / "in it").mkdir(parents=True)
-        case "pipe":
-            entry.unlink()
-            os.mkfifo(entry)
+    content[len(content) // 2] ^= 1
+    entry.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    "how", ["flip", "cut", "cut head", "empty", "longer", "another's", "mode", "link", "folder", "pipe"]
-)
-def test_what_is_damaged_is_not_used_said_once_and_written_anew(store, folder, how):
+DAMAGES = {
+    "flip": flip,
+    "cut": lambda entry: os.truncate(entry, entry.stat().st_size - 1),
+    "cut head": lambda entry: os.truncate(entry, 10),
+    "empty": lambda entry: entry.write_bytes(b""),
+    "longer": lambda entry: entry.write_bytes(entry.read_bytes() + b"\0"),
+    "another's": lambda entry: entry.write_bytes(b"another program's"),
+    "mode": lambda entry: entry.chmod(0o666),
+    "link": lambda entry: entry.symlink_to(entry.rename(entry.with_name("moved"))),
+    "folder": lambda entry: (entry.rename(entry.with_name("moved")), (entry / "in it").mkdir(parents=True)),
+    "pipe": lambda entry: (entry.unlink(), os.mkfifo(entry)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_what_is_damaged_is_not_used_said_once_and_written_anew(store, folder, damage):
     for key in ("key", "other"):
         store.put(key, VALUE)
     for entry in entries(folder):
-        damage(entry, how)
+        damage(entry)
     with capture_logs() as logs:
         assert store.get("key") is None
         assert store.get("other") is None
@@ -126,13 +106,14 @@ def test_the_oldest_uses_go_first(folder):
 def test_a_store_that_became_smaller_is_cut_when_it_is_opened(store, folder):
     for number in range(20):
         store.put(str(number), VALUE)
+    store.put("larger than all may be", bytes(LIMIT_BYTES))
+    assert len(entries(folder)) == 20
     ProgramStore(folder, 5 * len(VALUE))
     assert sum(entry.stat().st_size for entry in entries(folder)) <= 5 * len(VALUE)
-
-
-def test_a_program_larger_than_all_may_be_is_not_kept(store, folder):
-    store.put("key", bytes(LIMIT_BYTES))
-    assert entries(folder) == []
+    fewer = ProgramStore(folder, LIMIT_BYTES, max_entries=10)
+    for number in range(25):
+        fewer.put(str(number), b"small")
+    assert len(entries(folder)) <= 10
 
 
 def test_what_is_not_ours_is_left_alone_and_what_killed_writers_left_is_not(store, folder):
@@ -251,10 +232,3 @@ def test_a_folder_of_another_user_inside_a_private_one_is_refused(folder):
     os.chown(folder, 12345, 12345)
     with pytest.raises(PrivateFileError, match=r"belongs to user 12345, who can change it, and must belong to user 0;"):
         open_private_folder(folder)
-
-
-def test_there_is_a_bound_on_their_number_too(folder):
-    store = ProgramStore(folder, LIMIT_BYTES, max_entries=10)
-    for number in range(25):
-        store.put(str(number), b"small")
-    assert len(entries(folder)) <= 10

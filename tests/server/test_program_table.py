@@ -1,7 +1,5 @@
 """The table of programs alone: aliases, pins and evictions."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

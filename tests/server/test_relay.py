@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ AXES = MeshAxes((("x", 8),))
 ROWS: Spec = (("x",), ())
 TABLE = BlockTable([server_info_service_pb2.Device(id=i, process_index=i // 2) for i in range(8)])
 EXECUTED = link_pb2.Executed()
+Arrays = list[tuple[ArrayType, Spec]]
 
 
 @dataclass
@@ -62,26 +64,18 @@ class Exchange:
     Args:
         operands, results: each with its spec.
         process: which.
-        axes: the mesh's.
     """
 
-    def __init__(
-        self,
-        operands: list[tuple[ArrayType, Spec]],
-        results: list[tuple[ArrayType, Spec]],
-        process: int = 0,
-        axes: MeshAxes = AXES,
-    ) -> None:
-        self.process = process
+    def __init__(self, operands: Arrays, results: Arrays, process: int = 0) -> None:
         self.queue: list[Any] = []
         self.link = RelayedLink(START_ID, process, self.queue.append)
         self.plan = kernel_pb2.Plan(
-            mesh=encode_mesh(axes, tuple(range(axes.device_count))),
-            operands=[placement(array_type, spec, axes) for array_type, spec in operands],
-            results=[placement(array_type, spec, axes) for array_type, spec in results],
+            mesh=encode_mesh(AXES, tuple(range(8))),
+            operands=[placement(array_type, spec) for array_type, spec in operands],
+            results=[placement(array_type, spec) for array_type, spec in results],
         )
-        self.array_types = [array_type for array_type, _ in [*operands, *results]]
-        ends = np.cumsum([0, *(-(-array_type.nbytes // 64) * 64 for array_type in self.array_types)])
+        array_types = [array_type for array_type, _ in [*operands, *results]]
+        ends = np.cumsum([0, *(-(-array_type.nbytes // 64) * 64 for array_type in array_types)])
         self.file = File(np.random.default_rng(1).integers(0, 255, int(ends[-1]), np.uint8))
         spans = [link_pb2.MemorySpan(memory_id=5, offset=int(end)) for end in ends[:-1]]
         n = len(operands)
@@ -96,7 +90,7 @@ class Exchange:
         )
         self.arrays = [
             np.ndarray(array_type.shape, array_type.dtype, buffer=self.file.memory, offset=span.offset)
-            for array_type, span in zip(self.array_types, spans, strict=True)
+            for array_type, span in zip(array_types, spans, strict=True)
         ]
         self.operands, self.results = self.arrays[:n], self.arrays[n:]
 
@@ -126,17 +120,15 @@ class Exchange:
 
 
 F8 = np.dtype(np.float64)
+BYTES = ArrayType((13, 5), np.dtype(np.uint8)), ROWS
 OPERANDS = {
     "rows": [(ArrayType((16, 5), F8), ROWS)],
     "padded rows": [(ArrayType((13, 5), F8), ROWS)],
     "columns": [(ArrayType((7, 16), F8), ((), ("x",)))],
     "replicated": [(ArrayType((7, 16), F8), ((), ()))],
-    "two": [(ArrayType((13, 5), np.dtype(np.uint8)), ROWS), (ArrayType((16,), F8), (("x",),))],
-    "one of which a host has padding only": [
-        (ArrayType((13, 5), np.dtype(np.uint8)), ROWS),
-        (ArrayType((2,), F8), (("x",),)),
-    ],
-    "one without elements": [(ArrayType((13, 5), np.dtype(np.uint8)), ROWS), (ArrayType((0, 3), F8), ROWS)],
+    "two": [BYTES, (ArrayType((16,), F8), (("x",),))],
+    "one of which a host has padding only": [BYTES, (ArrayType((2,), F8), (("x",),))],
+    "one without elements": [BYTES, (ArrayType((0, 3), F8), ROWS)],
     "a scalar": [(ArrayType((), F8), ())],
 }
 
@@ -205,41 +197,33 @@ def test_commands_go_in_the_order_of_sending_and_their_operands_follow_them():
     assert len(messages) > 4
 
 
-@rows("sent", [0, 2])
-def test_nothing_is_read_from_memory_once_the_link_is_closed(sent):
-    exchange = Exchange(OPERANDS["rows"], []).send()
-    outgoing = iter(exchange.queue[0])
-    for _ in range(sent):
-        next(outgoing)
-    exchange.link.close()
-    assert list(outgoing) == []
-    with pytest.raises(LinkClosedError):
-        exchange.link.send(b"late")
-
-
-def test_nothing_is_written_to_memory_once_the_link_is_closed():
-    exchange = Exchange([], OPERANDS["rows"]).send()
-    before = exchange.file.memory.tobytes()
-    exchange.link.close()
-    exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
-    exchange.answer(executed=EXECUTED)
-    assert exchange.file.memory.tobytes() == before
-    assert list(exchange.link.batches()) == []
+def test_nothing_is_read_from_memory_or_written_to_it_once_the_link_is_closed():
+    for sent in (0, 2):
+        exchange = Exchange(OPERANDS["rows"], OPERANDS["rows"]).send()
+        before = exchange.file.memory.tobytes()
+        outgoing = iter(exchange.queue[0])
+        for _ in range(sent):
+            next(outgoing)
+        exchange.link.close()
+        assert list(outgoing) == []
+        with pytest.raises(LinkClosedError):
+            exchange.link.send(b"late")
+        exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
+        exchange.answer(executed=EXECUTED)
+        assert exchange.file.memory.tobytes() == before
+        assert list(exchange.link.batches()) == []
 
 
 def test_closing_waits_for_the_copy_in_progress():
     exchange = Exchange([], OPERANDS["rows"]).send()
     copying, may_go_on, closed = threading.Event(), threading.Event(), threading.Event()
 
-    class SlowScatter:
-        is_complete = True
+    def write(data: np.ndarray) -> None:
+        copying.set()
+        may_go_on.wait()
+        assert not closed.is_set()
 
-        def write(self, data: np.ndarray) -> None:
-            copying.set()
-            may_go_on.wait()
-            assert not closed.is_set()
-
-    exchange.link._results[3] = SlowScatter()  # type: ignore[assignment]
+    exchange.link._results[3] = SimpleNamespace(write=write, is_complete=True)  # type: ignore[assignment]
     taking = threading.Thread(target=exchange.link.take_chunk, args=[3, np.zeros(1, np.uint8)])
     closing = threading.Thread(target=lambda: (exchange.link.close(), closed.set()))
     taking.start()
@@ -253,6 +237,9 @@ def test_closing_waits_for_the_copy_in_progress():
 
 def test_results_of_a_command_that_was_answered_are_thrown_away():
     exchange = Exchange([], OPERANDS["rows"]).send()
+    exchange.answer(compiling=link_pb2.Compiling())
+    exchange.link.take_message(link_pb2.WorkerMessage(heartbeat=link_pb2.Heartbeat()).SerializeToString())
+    assert exchange.link._results.keys() == {3}, "what comes before an answer is none"
     exchange.answer(failure=link_pb2.Failure(reason="INTERNAL"))
     before = exchange.file.memory.tobytes()
     exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
@@ -269,18 +256,8 @@ def test_an_answer_whose_results_have_not_come_is_refused(come):
     with pytest.raises(ValueError, match="before its results"):
         exchange.answer(executed=EXECUTED)
     assert not exchange.link.readable
-
-
-def test_what_comes_before_an_answer_is_none():
-    exchange = Exchange([], OPERANDS["rows"]).send()
-    exchange.answer(compiling=link_pb2.Compiling())
-    exchange.link.take_message(link_pb2.WorkerMessage(heartbeat=link_pb2.Heartbeat()).SerializeToString())
-    assert exchange.link._results.keys() == {3}
-
-
-def test_what_is_no_message_is_refused():
     with pytest.raises(DecodeError):
-        Exchange([], []).link.take_message(b"\xff\xff")
+        exchange.link.take_message(b"\xff\xff")
 
 
 def test_an_agent_that_does_not_read_has_only_so_much_kept_for_it(monkeypatch):

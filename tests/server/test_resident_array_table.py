@@ -1,11 +1,10 @@
 """The table of resident arrays, by a clock that the tests set."""
 
-from __future__ import annotations
-
 import sys
 import threading
+import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,13 @@ from rows import rows
 from server.refusals import refusal
 from server.threads import on_threads
 
+from server import tables_of_names
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
 from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
-from shardcall_server.frontend.memory.resident_array_table import (
-    Reservation,
-    ResidentArray,
-    ResidentArrayTable,
-)
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 
 OURS, THEIRS = b"o" * 16, b"t" * 64
@@ -41,38 +37,22 @@ PLACEMENT = kernel_pb2.ArrayPlacement(
 )
 
 
-class Table:
-    """A table, its clock, and the deletions of which its mesh was notified.
-
-    Attributes:
-        limits_of: the limits of its principals, which may change.
-    """
+class Table(tables_of_names.Table):
+    """A table of arrays of one type, with a limit of each lease."""
 
     def __init__(self, limits_of: dict[str, PrincipalLimits] | None = None, **limits: Any) -> None:
-        self.now = 0.0
-        self.deleted: list[ResidentArray] = []
-        self.limits_of = limits_of or {}
-        limits = {"max_bytes": lambda: MAX_BYTES, "max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, **limits}
-        self.array_table = ResidentArrayTable(
-            **limits,
-            on_delete=self.deleted.extend,
-            clock=lambda: self.now,
-            limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits()),
-        )
+        usual = {"max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, "max_arrays": 1000}
+        super().__init__(limits_of, **{**usual, **limits})
 
-    def put(self, lease_id: bytes = OURS, nbytes: int = 16, epoch: int = EPOCH, owner: str = "") -> ResidentArray:
-        return commit(self.array_table.reserve(lease_id, nbytes, owner), nbytes, epoch)
+    def put(self, lease_id: bytes = OURS, nbytes: int = 16, owner: str = "") -> ResidentArray:  # type: ignore[override]
+        return commit(self.array_table.reserve(lease_id, nbytes, owner), nbytes)
 
     def gauges(self) -> tuple[int, int, int]:
         return self.array_table.count, self.array_table.device_bytes, self.array_table.leases
 
 
-def commit(reservation: Reservation, nbytes: int | None = None, epoch: int = EPOCH) -> ResidentArray:
-    return reservation.commit(epoch, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
-
-
-def handles(arrays: Sequence[ResidentArray]) -> list[bytes]:
-    return [resident.handle for resident in arrays]
+def commit(reservation: Reservation, nbytes: int | None = None) -> ResidentArray:
+    return reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
 
 
 def test_an_array_is_returned_and_described_as_it_was_put():
@@ -93,30 +73,25 @@ def test_leases_list_their_arrays_oldest_first():
     theirs = [table.put(THEIRS, 3)]
     early, late = table.array_table.reserve(OURS, 4), table.array_table.reserve(OURS, 5)
     ours += [commit(late), commit(early)]
-    assert table.array_table.of_lease(OURS) == ours
-    assert table.array_table.of_lease(THEIRS) == theirs
-    assert table.array_table.of_lease(b"u" * 16) == []
+    for lease_id, arrays in ((OURS, ours), (THEIRS, theirs), (b"u" * 16, [])):
+        assert table.array_table.of_lease(lease_id) == arrays
     assert len({resident.array_id for resident in ours + theirs}) == 5
 
 
-@rows("length", [0, 15, 65])
-def test_a_lease_id_of_the_wrong_length_is_refused(length):
-    table = Table().array_table
-    for do in (lambda name: table.reserve(name, 1), table.of_lease, table.renew):
-        error = refusal(do, b"x" * length)
-        assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "lease_id")
-        assert f"{length} bytes" in error.message
-        assert "16 to 64" in error.message
-
-
-@rows("length", [0, 15, 17])
-def test_a_handle_of_the_wrong_length_is_refused_and_nothing_deleted(length):
+def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_deleted():
     table = Table()
     kept = table.put()
-    error = refusal(table.array_table.find, b"x" * length, field="operand 1")
-    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 1")
-    error = refusal(table.array_table.delete, [kept.handle, b"x" * length])
-    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "handles")
+    for length in (0, 15, 65):
+        for do in (table.put, table.array_table.of_lease, table.array_table.renew):
+            error = refusal(do, b"x" * length)
+            assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "lease_id")
+            assert f"{length} bytes" in error.message
+            assert "16 to 64" in error.message
+    for wrong in (b"", b"x" * 15, b"x" * 17):
+        missing = refusal(table.array_table.find, wrong, field="operand 1")
+        kept_all = refusal(table.array_table.delete, [kept.handle, wrong])
+        for error, field in ((missing, "operand 1"), (kept_all, "handles")):
+            assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, field)
     assert table.array_table.find(kept.handle) is kept
 
 
@@ -179,11 +154,11 @@ def test_the_number_of_arrays_is_bounded_by_lease_and_in_all():
     assert error.reason is Reason.RESIDENT_LIMIT
     assert "the arrays of all leases are 5" in error.message
     assert "--max-resident-arrays" in error.message
-    table.array_table.delete(handles(ours))
+    table.array_table.delete([resident.handle for resident in ours])
     table.put(THEIRS, 0)
 
 
-def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
+def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_array_is_held_to_the_limits():
     table = Table()
     with suppress(KeyError), table.array_table.reserve(OURS, 50):
         assert table.gauges() == (0, 0, 1)
@@ -193,25 +168,44 @@ def test_a_reservation_that_is_left_uncommitted_releases_its_bytes():
     with table.array_table.reserve(OURS, 50) as reservation:
         commit(reservation, 20)
     assert table.gauges() == (1, 20, 1)
+    pending = table.array_table.reserve(OURS, 10)
+    assert refusal(commit, pending, MAX_LEASE_BYTES - 19).reason is Reason.RESIDENT_LIMIT
+    assert [resident.array_id for resident in table.deleted] == [pending.array_id]
+    assert table.gauges() == (1, 20, 1)
 
 
-def test_a_list_of_a_lease_renews_it():
+def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not():
     table = Table()
-    kept = table.put()
+    kept, other = table.put(), table.put(THEIRS)
     table.now = 9.0
-    table.array_table.of_lease(OURS)
+    assert table.array_table.of_lease(OURS) == [kept]
+    assert table.array_table.of_owner("") == [kept, other], "the oldest first"
+    assert table.array_table.of_owner("other") == []
     table.now = 18.9
-    assert table.array_table.expire() == []
+    assert table.array_table.expire() == [other]
     table.now = 19.0
     assert table.array_table.expire() == [kept]
 
 
-def test_an_array_larger_than_its_reservation_is_held_to_the_limits():
+def test_a_lease_that_is_kept_without_a_client_outlasts_its_duration_and_no_more():
     table = Table()
-    pending = table.array_table.reserve(OURS, 10)
-    assert refusal(commit, pending, MAX_LEASE_BYTES + 1).reason is Reason.RESIDENT_LIMIT
-    assert [resident.array_id for resident in table.deleted] == [pending.array_id]
+    kept, other = table.put(OURS), table.put(THEIRS)
+    assert table.array_table.renew(OURS, min_s=35.0)
+    for table.now, left in ((LEASE_S, [kept]), (34.0, [kept]), (35.0 + LEASE_S, [])):
+        table.array_table.expire()
+        assert table.array_table.of_owner("") == left
+    assert table.deleted == [other, kept]
     assert table.gauges() == (0, 0, 0)
+
+
+def test_another_time_replaces_the_one_for_which_a_lease_is_kept():
+    table = Table()
+    table.put(OURS)
+    table.array_table.renew(OURS, min_s=1000.0)
+    table.array_table.renew(OURS)  # leaves it
+    table.array_table.renew(OURS, min_s=1.0)
+    table.now = LEASE_S
+    assert len(table.array_table.expire()) == 1
 
 
 def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
@@ -236,7 +230,7 @@ def test_the_table_may_be_used_by_its_callback():
     def check_table(gone: Sequence[ResidentArray]) -> None:
         seen.append(len(table.of_lease(OURS)))
 
-    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, check_table)
+    table = Table(on_delete=check_table).array_table
     resident = commit(table.reserve(OURS, 1))
     deleting = threading.Thread(target=table.delete, args=[[resident.handle]], daemon=True)
     deleting.start()
@@ -244,43 +238,30 @@ def test_the_table_may_be_used_by_its_callback():
     assert seen == [0]
 
 
-def test_a_timer_ends_leases_by_itself_and_continues_when_the_mesh_cannot_be_notified():
-    now = 0.0
-    description = threading.Semaphore(0)
+def test_a_timer_ends_leases_and_names_by_itself_and_continues_when_the_mesh_cannot_be_notified():
+    deletions = threading.Semaphore(0)
 
     def fail(gone: Sequence[ResidentArray]) -> None:
-        description.release()
+        deletions.release()
         raise OSError("the link is gone")
 
-    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, 0.01, fail, clock=lambda: now)
+    table = Table(lease_s=0.01, on_delete=fail)
+    long = Table(lease_s=3600.0, on_delete=fail, clock=time.monotonic)
     others = set(threading.enumerate())
-    timer = LeaseTimer(table)
-    try:
-        for _ in range(2):
-            commit(table.reserve(OURS, 1))
-            now += 1
-            assert description.acquire(timeout=30)
-            assert (table.count, table.device_bytes, table.leases) == (0, 0, 0)
-    finally:
-        timer.close()
+    with closing(LeaseTimer(table.array_table)), closing(LeaseTimer(long.array_table)):
+        for keep_s in (0.2, 0.01):
+            table.put()
+            table.now += 1
+            assert deletions.acquire(timeout=30)
+            assert table.gauges() == (0, 0, 0)
+            long.array_table.name(long.put().handle, "u", keep_s=keep_s)
+            assert deletions.acquire(timeout=120)
+            assert long.array_table.count == 0
     assert "lease-timer" not in {thread.name for thread in set(threading.enumerate()) - others}
 
 
-def test_a_timer_ends_an_array_with_a_name_before_the_first_lease():
-    deleted = threading.Semaphore(0)
-    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, 3600.0, lambda gone: deleted.release())
-    timer = LeaseTimer(table)
-    try:
-        for keep_s in (0.2, 0.01):
-            table.name(commit(table.reserve(OURS, 1)).handle, "u", keep_s=keep_s)
-            assert deleted.acquire(timeout=120)
-            assert table.count == 0
-    finally:
-        timer.close()
-
-
 def test_threads_together_take_no_more_than_there_is():
-    table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, lambda gone: None)
+    table = Table().array_table
     held: list[None] = []  # of what the table counts as held, never more than that
     reserved: list[int] = []
 
@@ -310,7 +291,7 @@ def test_threads_together_take_no_more_than_there_is():
 
 
 def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have_theirs():
-    table = Table(max_lease_bytes=0, max_client_bytes=100, max_bytes=lambda: 1 << 30).array_table
+    table = Table(max_lease_bytes=0, max_client_bytes=100, max_bytes=1 << 30).array_table
     with table.reserve(OURS, 60, "somebody"):
         error = refusal(table.reserve, THEIRS, 60, "somebody")
         assert (error.reason, error.metadata["limit"]) == (Reason.RESIDENT_LIMIT, "max_resident_bytes_per_client")
@@ -320,7 +301,7 @@ def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have
 
 
 def test_one_client_may_have_three_quarters_of_what_others_leave():
-    table = ResidentArrayTable(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
+    table = Table(max_bytes=160, max_lease_bytes=0, max_client_bytes=0).array_table
     assert table.lone_client_bytes == 120
     lone = commit(table.reserve(OURS, 120, "one"))
     error = refusal(table.reserve, THEIRS, 31, "other")
@@ -332,13 +313,10 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     assert refusal(table.reserve, OURS, 1, "one").reason is Reason.RESIDENT_LIMIT  # less, as others have come
     table.delete([lone.handle], "one")
     table.reserve(b"l" * 16, 67, "other")  # of all leases of a client: 97 of 120
-
-
-def test_without_authentication_every_lease_is_a_client():
-    table = ResidentArrayTable(lambda: 160, 0, LEASE_S, lambda gone: None, max_client_bytes=0)
-    table.reserve(OURS, 120)
-    assert "this lease hold 0 bytes of the 30 bytes" in refusal(table.reserve, THEIRS, 31).message
-    table.reserve(THEIRS, 30)
+    anonymous = Table(max_bytes=160, max_lease_bytes=0, max_client_bytes=0).array_table
+    anonymous.reserve(OURS, 120)  # without authentication, every lease is a client
+    assert "this lease hold 0 bytes of the 30 bytes" in refusal(anonymous.reserve, THEIRS, 31).message
+    anonymous.reserve(THEIRS, 30)
 
 
 def test_principals_may_choose_the_same_handles():
@@ -360,7 +338,7 @@ def test_principals_may_choose_the_same_handles():
 
 def limited(**limits_of: PrincipalLimits) -> Table:
     """Returns a table with limits of principals alone, of 1000 bytes at most."""
-    return Table(limits_of, max_bytes=lambda: 1 << 30, max_lease_bytes=0, max_client_bytes=1000)
+    return Table(limits_of, max_bytes=1 << 30, max_lease_bytes=0, max_client_bytes=1000)
 
 
 def test_a_principal_has_a_limit_of_arrays_through_all_leases_and_names():
@@ -391,21 +369,16 @@ def test_a_principal_has_a_limit_of_bytes_beside_that_of_all():
     assert refusal(table.put, nbytes=1, owner="bob").metadata["limit"] == "max_resident_bytes_per_client"
 
 
-def test_a_name_does_not_count_an_array_twice():
+def test_a_name_does_not_count_an_array_twice_and_a_lower_limit_keeps_it():
     table = limited(ada=PrincipalLimits(max_bytes=60, max_arrays=1))
     resident = table.put(nbytes=60, owner="ada")
     table.array_table.name(resident.handle, "u", "ada")
     table.array_table.name(resident.handle, "v", "ada")
     assert table.array_table.by_owner() == {"ada": (1, 60)}
-    table.array_table.delete([resident.handle], "ada")
-    assert table.array_table.by_owner() == {}
-
-
-def test_a_limit_that_is_lowered_keeps_the_arrays_and_refuses_others():
-    table = limited(ada=PrincipalLimits())
-    resident = table.put(nbytes=60, owner="ada")
     table.limits_of["ada"] = PrincipalLimits(max_bytes=0, max_arrays=10)
     assert refusal(table.put, nbytes=1, owner="ada").metadata["limit"] == "max_bytes"
-    assert table.array_table.find(resident.handle, "ada") is resident
+    assert table.array_table.find(resident.handle, "ada").array_id == resident.array_id
     table.limits_of["ada"] = PrincipalLimits(max_bytes=61)
-    table.put(nbytes=1, owner="ada")
+    last = table.put(nbytes=1, owner="ada")
+    table.array_table.delete([resident.handle, last.handle], "ada")
+    assert table.array_table.by_owner() == {}

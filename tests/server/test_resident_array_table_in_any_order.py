@@ -1,7 +1,5 @@
 """The table of resident arrays against a model of the contract, for random operations in any order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The window of results that the client of a call stream has not read."""
 
-from __future__ import annotations
-
 from rows import rows
 from server.fake_calls import FakeServerCall
 
@@ -28,7 +26,7 @@ class Acquisition:
         self.task.interrupt()
 
 
-def test_results_wait_for_earlier_ones_to_be_sent_and_are_in_order():
+def test_results_wait_for_earlier_ones_to_be_sent_and_one_larger_than_the_window_for_all():
     window = ResultWindow(100)
     acquisitions = [Acquisition(window, nbytes) for nbytes in (60, 40, 30, 10)]
     assert [acquisition.outcome for acquisition in acquisitions] == ["acquired", "acquired", None, None]
@@ -36,9 +34,6 @@ def test_results_wait_for_earlier_ones_to_be_sent_and_are_in_order():
     assert [acquisition.outcome for acquisition in acquisitions[2:]] == [None, None]
     window.release(20)
     assert [acquisition.outcome for acquisition in acquisitions[2:]] == ["acquired", "acquired"]
-
-
-def test_a_result_larger_than_the_window_is_computed_alone():
     window = ResultWindow(100)
     first, large = Acquisition(window, 1), Acquisition(window, 1000)
     assert large.outcome is None

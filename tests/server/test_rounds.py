@@ -1,7 +1,5 @@
 """Comparing strategies by their times, and the order in which they are timed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from rows import rows

@@ -1,7 +1,5 @@
 """The segment broker's socket: a ticket yields its segment once, to this user, in time; the connection is the lease."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import itertools
@@ -99,10 +97,11 @@ def received(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 
 @contextlib.contextmanager
-def redeemed(host: Host, ticket: bytes) -> Iterator[tuple[socket.socket, int]]:
-    """A lease and its segment's descriptor."""
+def redeemed(host: Host, *pieces: bytes) -> Iterator[tuple[socket.socket, int]]:
+    """A lease and its segment's descriptor, for a ticket."""
     with host.connect() as connection:
-        connection.sendall(ticket)
+        for piece in pieces:
+            connection.sendall(piece)
         data, descriptors = received(connection)
         assert data == b"\x01"
         assert len(descriptors) == 1
@@ -139,8 +138,11 @@ def test_a_ticket_gives_its_segment_sealed(host: Host):
         assert set(os.pread(segment.fd, segment.nbytes, 0)) == {7}
 
 
-def test_a_ticket_gives_one_segment_once(host: Host):
+def test_a_ticket_gives_one_segment_once_and_a_wrong_one_spoils_no_other(host: Host):
     opened = [host.open() for _ in range(2)]
+    almost = opened[0][1][:-1] + bytes([opened[0][1][-1] ^ 1])
+    assert yields_nothing(host, secrets.token_bytes(32))
+    assert yields_nothing(host, almost)
     with contextlib.ExitStack() as leases:
         for segment, ticket in opened[::-1]:
             _, descriptor = leases.enter_context(redeemed(host, ticket))
@@ -151,36 +153,19 @@ def test_a_ticket_gives_one_segment_once(host: Host):
             segment.release()
 
 
-def test_a_wrong_ticket_yields_nothing_and_spoils_no_other(host: Host):
-    _, ticket = host.open()
-    assert yields_nothing(host, secrets.token_bytes(32))
-    assert yields_nothing(host, ticket[:-1] + bytes([ticket[-1] ^ 1]))
-    with redeemed(host, ticket):
-        pass
-
-
-def test_a_ticket_may_come_in_pieces(host: Host):
-    _, ticket = host.open()
-    with host.connect() as connection:
-        for byte in ticket:
-            connection.sendall(bytes([byte]))
-        data, descriptors = received(connection)
-        assert (data, len(descriptors)) == (b"\x01", 1)
-        os.close(descriptors[0])
-
-
-def test_a_part_of_a_ticket_yields_nothing(host: Host):
+def test_a_ticket_may_come_in_pieces_and_a_part_of_one_yields_nothing(host: Host):
     _, ticket = host.open()
     with host.connect() as connection:
         connection.sendall(ticket[:31])
         connection.shutdown(socket.SHUT_WR)
         assert received(connection) == (b"", [])
+    with redeemed(host, *(bytes([byte]) for byte in ticket)):
+        pass
 
 
 @pytest.mark.parametrize("brought", [0, 31])
 def test_who_does_not_bring_a_ticket_in_time_is_dropped(start: Callable[..., Host], brought: int):
-    host = start(ticket_s=0.05)
-    assert yields_nothing(host, bytes(brought))
+    assert yields_nothing(start(ticket_s=0.05), bytes(brought))
 
 
 def test_a_late_ticket_and_that_of_another_server_yield_nothing(start: Callable[..., Host]):
@@ -192,31 +177,35 @@ def test_a_late_ticket_and_that_of_another_server_yield_nothing(start: Callable[
     assert yields_nothing(host, other.open()[1])
 
 
-@pytest.mark.parametrize("how", ["close", "shutdown", "send"])
-def test_the_lease_ends_with_the_connection_or_whatever_comes_by_it(host: Host, how: str):
+ENDS = {
+    "close": socket.socket.close,
+    "shutdown": lambda connection: connection.shutdown(socket.SHUT_WR),
+    "send": lambda connection: connection.sendall(b"more"),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_the_lease_ends_with_the_connection_or_whatever_comes_by_it(host: Host, end: Callable[[socket.socket], None]):
     segment, ticket = host.open()
     with redeemed(host, ticket) as (connection, _):
-        if how == "close":
-            connection.close()
-        elif how == "shutdown":
-            connection.shutdown(socket.SHUT_WR)
-        else:
-            connection.sendall(b"more")
+        end(connection)
         host.wait_gone(segment)
         assert host.is_empty()
 
 
+_HOLDER = """
+import socket, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+connection.sendall(bytes.fromhex(sys.argv[2]))
+print(socket.recv_fds(connection, 16, 4)[0], flush=True)
+sys.stdin.read()
+"""
+
+
 def test_the_lease_ends_when_its_process_is_killed(host: Host):
     segment, ticket = host.open()
-    holder = (
-        "import socket, sys\n"
-        "connection = socket.socket(socket.AF_UNIX)\n"
-        "connection.connect(sys.argv[1])\n"
-        "connection.sendall(bytes.fromhex(sys.argv[2]))\n"
-        "print(socket.recv_fds(connection, 16, 4)[0], flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    command = [sys.executable, "-c", holder, host.segment_broker.socket_path, ticket.hex()]
+    command = [sys.executable, "-c", _HOLDER, host.segment_broker.socket_path, ticket.hex()]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "b'\\x01'\n"
@@ -300,31 +289,25 @@ def test_nothing_leaves_descriptors_behind(parent: str):
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_the_next_directory_is_taken_where_the_first_will_not_do(parent: str):
+def test_the_first_directory_that_will_do_is_taken(parent: str):
+    before = len(os.listdir("/proc/self/fd"))
+    assert make_segment_broker([f"{parent}/none", "/proc"]) is None
     too_long = Path(parent, "a" * 100)
     too_long.mkdir()
     with broker_in(f"{parent}/none", str(too_long), parent) as segment_broker:
         assert Path(segment_broker.socket_path).parent.parent == Path(parent)
         assert os.listdir(too_long) == []
-
-
-def test_there_is_no_broker_without_a_suitable_directory(parent: str):
-    before = len(os.listdir("/proc/self/fd"))
-    assert make_segment_broker([f"{parent}/none", "/proc"]) is None
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_the_users_runtime_directory_comes_first(parent: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", parent)
+@rows("runtime", [None, "", "relative", "/nowhere", "/proc/1/root/none"])
+def test_the_users_runtime_directory_comes_first_unless_it_is_unusable(
+    parent: str, monkeypatch: pytest.MonkeyPatch, runtime: str | None
+):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", parent if runtime is None else runtime)
     with broker_in() as segment_broker:
-        assert segment_broker.socket_path.startswith(f"{parent}/shardcall-")
-
-
-@rows("runtime", ["", "relative", "/nowhere", "/proc/1/root/none"])
-def test_an_unusable_runtime_directory_is_skipped(monkeypatch: pytest.MonkeyPatch, runtime: str):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
-    with broker_in() as segment_broker:
-        assert Path(segment_broker.socket_path).parent.parent == Path(tempfile.gettempdir())
+        folder = parent if runtime is None else tempfile.gettempdir()
+        assert segment_broker.socket_path.startswith(f"{folder}/shardcall-")
 
 
 def test_what_killed_servers_left_is_removed_and_nothing_else(start: Callable[..., Host], parent: str):

@@ -1,7 +1,5 @@
 """OpenSegment over gRPC, with the segment broker's socket beside it."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import queue

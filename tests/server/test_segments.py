@@ -1,17 +1,15 @@
 """Segments as files: complete, sealed, counted, and deleted with their last user."""
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import itertools
 import os
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rows import rows
+from server.huge_pages import huge_kib
 from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
@@ -25,10 +23,6 @@ _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def on(*_: object) -> None:
-    """Does nothing: the call has not ended."""
-
-
 class Registry:
     """Segments with a budget of their own, and the memory ids that were reported as deleted."""
 
@@ -38,7 +32,7 @@ class Registry:
         self.segments = SegmentTable(self.budget, max_bytes, itertools.count(7).__next__, self.gone.append)
 
     def open(self, owner: str = "one", nbytes: int = 2 * _MIB) -> ServerSegment:
-        return self.segments.open(owner, nbytes, on)
+        return self.segments.open(owner, nbytes, lambda: None)
 
     def is_empty(self) -> bool:
         segments = self.segments
@@ -70,50 +64,30 @@ def test_a_segment_has_complete_huge_pages_with_memory_behind_all_of_them(regist
 
 
 def test_a_mapped_segment_has_huge_pages(registry: Registry):
-    skip_unless_shared_memory_collapses()
-    memory = map_file(registry.open(nbytes=4 * _MIB).fd, 4 * _MIB, populate=True)
-    maps = Path("/proc/self/smaps").read_text()
-    of_it = maps[maps.index(f"{memory.ctypes.data:x}-") :]
-    mapped_kib = re.search(r"ShmemPmdMapped: +([0-9]+) kB", of_it)
-    assert mapped_kib
-    assert int(mapped_kib[1]) == 4096
+    memory = map_file(registry.open().fd, HUGE_PAGE_BYTES, populate=True)
+    if _LIBC.madvise(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(HUGE_PAGE_BYTES), _MADV_COLLAPSE):
+        pytest.skip(f"this kernel makes no huge pages of shared memory: {os.strerror(ctypes.get_errno())}")
+    assert huge_kib(map_file(registry.open(nbytes=4 * _MIB).fd, 4 * _MIB, populate=True)) == 4096
 
 
-def skip_unless_shared_memory_collapses() -> None:
-    fd = os.memfd_create("probe")
-    try:
-        os.ftruncate(fd, HUGE_PAGE_BYTES)
-        memory = map_file(fd, HUGE_PAGE_BYTES, populate=True)
-        if _LIBC.madvise(ctypes.c_void_p(memory.ctypes.data), ctypes.c_size_t(HUGE_PAGE_BYTES), _MADV_COLLAPSE):
-            pytest.skip(f"this kernel makes no huge pages of shared memory: {os.strerror(ctypes.get_errno())}")
-    finally:
-        os.close(fd)
-
-
-@rows("nbytes", [0, _MIB, 4 * _MIB])
-def test_a_segment_cannot_be_shrunk_or_grown(registry: Registry, nbytes: int):
+def test_a_segment_can_be_neither_shrunk_nor_grown_and_takes_no_more_seals(registry: Registry):
     segment = registry.open()
-    with pytest.raises(PermissionError):
-        os.ftruncate(segment.fd, nbytes)
+    for nbytes in (0, _MIB, 4 * _MIB):
+        with pytest.raises(PermissionError):
+            os.ftruncate(segment.fd, nbytes)
+    for seal in (fcntl.F_SEAL_WRITE, fcntl.F_SEAL_SHRINK):
+        with pytest.raises(PermissionError):
+            fcntl.fcntl(segment.fd, fcntl.F_ADD_SEALS, seal)
     assert os.fstat(segment.fd).st_size == 2 * _MIB
 
 
-@rows("seal", [fcntl.F_SEAL_WRITE, fcntl.F_SEAL_SHRINK])
-def test_a_segment_takes_no_more_seals(registry: Registry, seal: int):
-    with pytest.raises(PermissionError):
-        fcntl.fcntl(registry.open().fd, fcntl.F_ADD_SEALS, seal)
-
-
-def test_a_new_segment_shows_nothing_of_an_earlier_one(registry: Registry):
+def test_a_new_segment_shows_nothing_of_an_earlier_one_nor_has_its_id(registry: Registry):
     first = registry.open()
     map_file(first.fd, first.nbytes, populate=True)[:] = 0xA5
     first.release_lease()
     second = registry.open("two")
     assert not map_file(second.fd, second.nbytes, populate=True).any()
-
-
-def test_no_two_segments_share_an_id(registry: Registry):
-    segments = [registry.open() for _ in range(4)]
+    segments = [first, second, *(registry.open() for _ in range(2))]
     assert len({segment.segment_id for segment in segments}) == 4
     assert [segment.memory_id for segment in segments] == [7, 8, 9, 10]
     assert {len(segment.segment_id) for segment in segments} == {16}
@@ -122,46 +96,31 @@ def test_no_two_segments_share_an_id(registry: Registry):
 def test_the_end_of_the_lease_gives_all_back(registry: Registry):
     before = segment_files()
     segment = registry.open()
-    segment.release_lease()
+    for _ in range(2):  # however often it is reported
+        segment.release_lease()
     assert registry.is_empty()
     assert registry.gone == [segment.memory_id]
     assert segment_files() == before
-
-
-def test_a_lease_ends_once_however_often_its_end_is_reported(registry: Registry):
-    segment = registry.open()
-    used = registry.segments.acquire(segment.segment_id, 0, 64)
-    segment.release_lease()
-    segment.release_lease()
-    assert os.fstat(used.fd).st_size == 2 * _MIB
-    used.release()
-    assert registry.gone == [segment.memory_id]
 
 
 def test_an_execution_keeps_its_segment_while_it_lasts(registry: Registry):
     segment = registry.open()
     used = registry.segments.acquire(segment.segment_id, 64, 64)
     used.acquire()
-    segment.release_lease()
+    for _ in range(2):
+        segment.release_lease()
     used.release()
     assert os.fstat(used.fd).st_size == 2 * _MIB
     assert (registry.segments.count, registry.segments.leases, registry.gone) == (1, 0, [])
-    used.release()
-    assert registry.is_empty()
-    assert registry.gone == [segment.memory_id]
-    with pytest.raises(RuntimeError, match="last user"):
-        used.acquire()
-
-
-def test_calls_do_not_find_a_segment_whose_lease_has_ended(registry: Registry):
-    segment = registry.open()
-    used = registry.segments.acquire(segment.segment_id, 0, 64)
-    segment.release_lease()
     error = refusal(registry.segments.acquire, segment.segment_id, 0, 64, "operand 1")
     assert (error.reason, error.field) == (Reason.SEGMENT_NOT_FOUND, "operand 1")
     assert "as a stream" in error.message
     assert segment.segment_id.hex() not in error.message
     used.release()
+    assert registry.is_empty()
+    assert registry.gone == [segment.memory_id]
+    with pytest.raises(RuntimeError, match="last user"):
+        used.acquire()
 
 
 @rows("segment_id", [b"", b"a" * 15, b"a" * 17])
@@ -170,40 +129,31 @@ def test_an_id_of_another_length_is_malformed(registry: Registry, segment_id: by
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_space")
 
 
-@rows(
-    ("offset", "nbytes"),
-    [(1, 8), (8, 8), (0, 2 * _MIB + 1), (2 * _MIB, 1), (2 * _MIB - 64, 65), (2**64 - 64, 128), (64, 2**64 - 64)],
-)
-def test_an_array_must_begin_at_64_bytes_and_end_inside(registry: Registry, offset: int, nbytes: int):
+def test_an_array_must_begin_at_64_bytes_and_end_inside(registry: Registry):
     segment = registry.open()
-    error = refusal(registry.segments.acquire, segment.segment_id, offset, nbytes, "operand 0")
-    assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 0")
+    end, wraps = 2 * _MIB, 2**64 - 64
+    for offset, nbytes in ((1, 8), (8, 8), (0, end + 1), (end, 1), (end - 64, 65), (wraps, 128), (64, wraps)):
+        error = refusal(registry.segments.acquire, segment.segment_id, offset, nbytes, "operand 0")
+        assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "operand 0")
+    for offset, nbytes in ((0, end), (end - 64, 64), (end, 0), (64, 1)):
+        assert registry.segments.acquire(segment.segment_id, offset, nbytes) is segment
+        segment.release()
     segment.release_lease()
     assert registry.is_empty()  # what was refused holds nothing
 
 
-@rows(("offset", "nbytes"), [(0, 2 * _MIB), (2 * _MIB - 64, 64), (2 * _MIB, 0), (64, 1)])
-def test_an_array_may_be_at_any_aligned_offset(registry: Registry, offset: int, nbytes: int):
-    segment = registry.open()
-    assert registry.segments.acquire(segment.segment_id, offset, nbytes) is segment
-
-
-def test_owners_have_separate_limits():
+def test_owners_have_separate_limits_and_more_than_one_is_refused_for_good():
     registry = Registry(max_bytes=5 * _MIB)
     assert registry.segments.max_bytes == 4 * _MIB
+    for nbytes in (4 * _MIB + 1, 2**64 - 1):
+        error = refusal(registry.open, "one", nbytes)
+        assert (error.reason, error.field) == (Reason.CALL_TOO_LARGE, "size_bytes")
+    assert registry.is_empty()
     first = registry.open("one", 4 * _MIB)
     assert refusal(registry.open, "one", 1).reason is Reason.QUOTA_EXCEEDED
     registry.open("two", 4 * _MIB)
     first.release_lease()
     registry.open("one", 1)
-
-
-def test_a_segment_beyond_its_owners_limit_is_refused_for_good():
-    registry = Registry(max_bytes=4 * _MIB)
-    for nbytes in (4 * _MIB + 1, 2**64 - 1):
-        error = refusal(registry.open, "one", nbytes)
-        assert (error.reason, error.field) == (Reason.CALL_TOO_LARGE, "size_bytes")
-    assert registry.is_empty()
 
 
 def test_a_segment_beyond_the_budget_takes_nothing():
@@ -256,14 +206,9 @@ def test_a_closed_registry_ends_all_leases_and_makes_no_more(registry: Registry)
     segment = registry.open()
     used = registry.segments.acquire(segment.segment_id, 0, 64)
     registry.open("two")
-    registry.segments.close()
+    while_it_closes = refusal(registry.segments.open, "three", 2 * _MIB, registry.segments.close)
+    assert while_it_closes.reason is Reason.SERVER_DRAINING
     assert registry.segments.count == 1
     used.release()
     assert registry.is_empty()
     assert refusal(registry.open).reason is Reason.SERVER_DRAINING
-
-
-def test_a_segment_that_is_allocated_while_the_registry_closes_is_released(registry: Registry):
-    error = refusal(registry.segments.open, "one", 2 * _MIB, registry.segments.close)
-    assert error.reason is Reason.SERVER_DRAINING
-    assert registry.is_empty()

@@ -1,7 +1,5 @@
 """Errors of late calls; deadlines of a real server are in tests/end_to_end."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
@@ -15,41 +13,14 @@ from shardcall_server.frontend.rpc.server_call import ServerCall
 
 
 class Context:
-    """The part of gRPC's context that a `ServerCall` uses, with the time that remains."""
+    """The part of gRPC's context that a `ServerCall` uses; it ends when the test says so."""
 
-    def __init__(self, remaining_s: float) -> None:
-        self._remaining_s = remaining_s
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:1"
-
-    def time_remaining(self) -> float:
-        return self._remaining_s
-
-    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-        return ()
-
-
-@rows(
-    ("left_s", "says"),
-    [
-        (2.5, "the call's 2.5 s passed while compiling; use a longer timeout"),
-        (2e-5, "almost no time was left when the call arrived, and it passed while compiling; use a longer timeout"),
-        (0.0, "almost no time was left when the call arrived, and it passed while compiling; use a longer timeout"),
-    ],
-)
-def test_a_call_whose_time_was_spent_before_it_arrived_is_not_said_to_have_had_none(left_s, says):
-    context: Any = Context(left_s)
-    assert ServerCall.of_rpc(context, max_call_s=60).deadline_exceeded("compiling").message == says
-
-
-class StreamContext(Context):
-    """The context of a stream, which ends when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__(60)
+    def __init__(self, remaining_s: float = 60) -> None:
         self.callbacks: list[Any] = []
         self.is_ended = False
+        self.time_remaining = lambda: remaining_s
+        self.peer = lambda: "ipv4:127.0.0.1:1"
+        self.invocation_metadata = tuple[tuple[str, str]]
 
     def is_active(self) -> bool:
         return not self.is_ended
@@ -65,8 +36,20 @@ class StreamContext(Context):
             callback()
 
 
+ALMOST_NONE = "almost no time was left when the call arrived, and it passed while compiling; use a longer timeout"
+
+
+@rows(
+    ("left_s", "says"),
+    [(2.5, "the call's 2.5 s passed while compiling; use a longer timeout"), (2e-5, ALMOST_NONE), (0.0, ALMOST_NONE)],
+)
+def test_a_call_whose_time_was_spent_before_it_arrived_is_not_said_to_have_had_none(left_s, says):
+    context: Any = Context(left_s)
+    assert ServerCall.of_rpc(context, max_call_s=60).deadline_exceeded("compiling").message == says
+
+
 def test_the_requests_of_a_stream_share_one_callback_which_ends_their_waits():
-    context: Any = StreamContext()
+    context: Any = Context()
     stream = ServerCall.of_rpc(context, max_call_s=60)
     for _ in range(3):
         answered: Promise[int] = Promise()

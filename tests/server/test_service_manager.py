@@ -1,7 +1,5 @@
 """Notifications to a service manager, read from a socket as systemd's is."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

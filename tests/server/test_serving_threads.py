@@ -1,7 +1,5 @@
 """The threads that serve calls: started with the server, and the exit of the process where gRPC's own thread dies."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The private sockets of a server: the users that get a session token, and the end of silent connections."""
 
-from __future__ import annotations
-
 import os
 import socket
 import stat

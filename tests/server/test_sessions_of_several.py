@@ -1,17 +1,17 @@
-"""One mesh of several workers: the same commands for all in one order, one merged answer, and one exit reason."""
-
-from __future__ import annotations
+"""One mesh of several workers: the same commands for all in one order, also in batches, one merged answer, and one
+exit reason.
+"""
 
 import contextlib
 import os
 import signal
-import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, FullLink, but
+from end_to_end.processes import wait_for
+from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, FullLink, RunningMesh, but
 from server.refusals import refusal, refused
 from server.threads import on_threads
 
@@ -22,13 +22,15 @@ from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
+PREPARE = link_pb2.FrontEndMessage(prepare={})
+TRIM = link_pb2.FrontEndMessage(trim={})
+PUT = link_pb2.FrontEndMessage(put_array={})
 
-def prepare() -> link_pb2.FrontEndMessage:
-    return link_pb2.FrontEndMessage(prepare=link_pb2.Prepare())
 
-
-def put() -> link_pb2.FrontEndMessage:
-    return link_pb2.FrontEndMessage(put_array=link_pb2.PutArray())
+@pytest.fixture
+def silent(run) -> RunningMesh:
+    """A mesh of two workers that do not answer an execution unless the test says so."""
+    return run(*(FakeWorker(name, but("execute")) for name in "ab"))
 
 
 def full_link(worker: FakeWorker, **state: Any) -> FullLink:
@@ -59,7 +61,7 @@ def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
             if i % 5:
                 mesh.execute(f"{thread}.{i}").result(PATIENCE_S)
             else:
-                mesh.session.notify(link_pb2.FrontEndMessage(trim=link_pb2.Trim()))
+                mesh.session.notify(TRIM)
 
     on_threads(many, range(6))
     mesh.execute().result(PATIENCE_S)
@@ -71,16 +73,10 @@ def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
 
 
 def test_memory_is_attached_to_workers_separately_and_takes_no_number(run, tmp_path):
-    class File:
-        memory_id, nbytes = 4, 8
-
-        def __init__(self, fd: int) -> None:
-            self.fd = fd
-
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     with (tmp_path / "file").open("w+b") as file:
         for _ in range(2):
-            mesh.execute(memory=[File(file.fileno())]).result(PATIENCE_S)
+            mesh.execute(memory=[SimpleNamespace(memory_id=4, nbytes=8, fd=file.fileno())]).result(PATIENCE_S)
         mesh.session.detach(4)
         mesh.execute().result(PATIENCE_S)
     names = ["start", "attach_memory", "execute", "execute", "detach_memory", "execute"]
@@ -92,7 +88,7 @@ def test_memory_is_attached_to_workers_separately_and_takes_no_number(run, tmp_p
 def test_a_command_is_answered_when_its_last_worker_has_answered(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
     answer = mesh.execute()
-    other = mesh.session.command(put())
+    other = mesh.session.command(PUT)
     assert other.result(PATIENCE_S).HasField("array_put"), "which came after it"
     assert not answer.done()
     assert not mesh.session.idle
@@ -108,23 +104,14 @@ def test_an_answer_that_comes_twice_is_taken_once(run):
     assert not mesh.exit_reason.done()
 
 
-def test_progress_is_that_of_the_slowest_worker(run):
+def test_progress_is_that_of_the_slowest_worker(silent):
     reported: list[int] = []
-    heard = threading.Condition()
-
-    def report(nbytes: int) -> None:
-        with heard:
-            reported.append(nbytes)
-            heard.notify()
-
-    first, second = FakeWorker("a", but("execute")), FakeWorker("b", but("execute"))
-    mesh = run(first, second)
-    answer = mesh.execute(on_gathered=report)
+    first, second = silent.workers
+    answer = silent.execute(on_gathered=reported.append)
     first.say(1, gathered=link_pb2.Gathered(byte_count=100))
     for nbytes in (40, 70):
         second.say(1, gathered=link_pb2.Gathered(byte_count=nbytes))
-        with heard:
-            assert heard.wait_for(lambda nbytes=nbytes: reported[-1:] == [nbytes], PATIENCE_S)
+        wait_for(lambda nbytes=nbytes: reported[-1:] == [nbytes])
     first.say(1, executed=link_pb2.Executed())
     second.say(1, gathered=link_pb2.Gathered(byte_count=200))
     second.say(1, executed=link_pb2.Executed())
@@ -146,7 +133,7 @@ def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
 def test_one_that_alone_has_no_memory_fails_the_call_and_counts_against_the_program(run):
     full = {"failure": link_pb2.Failure(reason="OUT_OF_DEVICE_MEMORY", message="no memory")}
     mesh = run(FakeWorker("a", but("put_array")), FakeWorker("b", but("execute", full)))
-    waiting = mesh.session.command(put())
+    waiting = mesh.session.command(PUT)
     assert failure_of(mesh.execute("k")) == (Reason.OUT_OF_DEVICE_MEMORY, "no memory")
     restarted(waiting, ExitCause.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
@@ -189,17 +176,10 @@ def test_what_all_fail_at_is_the_callers_and_the_mesh_goes_on(run):
     assert not mesh.exit_reason.done()
 
 
-def test_other_programsother_endthe_mesh_before_any_is_launched(run):
-    other = but("prepare", {"prepared": link_pb2.Prepared(fingerprint=b"2", plan=kernel_pb2.Plan(kernel="diff"))})
-    mesh = run(FakeWorker("a"), FakeWorker("b", other))
-    restarted(mesh.session.command(prepare()))
-    assert "hosts a and b compiled different programs" in mesh.exit_reason.result(PATIENCE_S).text
-
-
 def test_a_program_that_one_could_not_make_is_forgotten_by_all(run):
     prepared_alone = but("prepare", {"prepared": link_pb2.Prepared(plan=kernel_pb2.Plan(key_digest="d"))})
     mesh = run(FakeWorker("a", prepared_alone), FakeWorker("b", but("prepare", FAILED)))
-    failure_of(mesh.session.command(prepare()))
+    failure_of(mesh.session.command(PREPARE))
     mesh.execute().result(PATIENCE_S)
     for worker in mesh.workers:
         assert [message.evict.key_digest for message in worker.got if message.HasField("evict")] == ["d"]
@@ -210,25 +190,24 @@ def test_nor_is_it_there_for_a_call_that_asked_for_it_before_that(run):
     first, second = FakeWorker("a", but("prepare")), FakeWorker("b", but("prepare"))
     mesh = run(first, second)
     prepared = link_pb2.Prepared(fingerprint=b"1", plan=kernel_pb2.Plan(key_digest="d"))
-    asked = [mesh.session.command(prepare()) for _ in range(2)]
+    asked = [mesh.session.command(PREPARE) for _ in range(2)]
     second.say(1, **FAILED)
     second.say(2, prepared=prepared)
     first.say(1, prepared=prepared)
     assert failure_of(asked[0])[1] == "no"
     first.say(2, prepared=prepared)
     assert failure_of(asked[1])[1] == "no"
-    again = mesh.session.command(prepare())
+    again = mesh.session.command(PREPARE)
     for worker in mesh.workers:
         worker.say(3, prepared=prepared)
     assert again.result(PATIENCE_S).HasField("prepared")
 
 
-def test_a_worker_that_saw_a_gap_ends_the_mesh_with_a_message(run):
-    mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
-    answer = mesh.execute()
-    mesh.workers[1].say(0, failure=link_pb2.Failure(reason="INTERNAL", message="command 3 came after command 1"))
+def test_a_worker_that_saw_a_gap_ends_the_mesh_with_a_message(silent):
+    answer = silent.execute()
+    silent.workers[1].say(0, failure=link_pb2.Failure(reason="INTERNAL", message="command 3 came after command 1"))
     restarted(answer)
-    assert "out of step: command 3 came after command 1" in mesh.exit_reason.result(PATIENCE_S).text
+    assert "out of step: command 3 came after command 1" in silent.exit_reason.result(PATIENCE_S).text
 
 
 @pytest.mark.parametrize("index", [0, 2])
@@ -246,26 +225,24 @@ def test_the_exit_of_one_ends_the_others_and_is_reported_with_its_host(run, inde
         mesh.execute()
 
 
-def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reason(run):
-    mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
-    answer, again, other = mesh.execute("bad"), mesh.execute("bad"), mesh.execute("good")
-    mesh.workers[1].die(-signal.SIGSEGV)
+def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reason(silent):
+    answer, again, other = silent.execute("bad"), silent.execute("bad"), silent.execute("good")
+    silent.workers[1].die(-signal.SIGSEGV)
     restarted(answer, ExitCause.CRASHED, is_suspect=True)
     restarted(again, ExitCause.CRASHED, is_suspect=True)
     restarted(other, ExitCause.CRASHED)
-    end = mesh.exit_reason.result(PATIENCE_S)
+    end = silent.exit_reason.result(PATIENCE_S)
     assert end.suspected_keys == ("bad",)
     assert "SIGSEGV" in end.text
     assert "on host b" in end.text
 
 
-def test_the_answer_comes_only_when_all_workers_have_ended(run):
+def test_the_answer_comes_only_when_all_workers_have_ended(silent):
     """Until then, they may write to the call's memory."""
-    mesh = run(FakeWorker("a", but("execute")), FakeWorker("b", but("execute")))
     seen: list[bool] = []
-    answer = mesh.execute()
-    answer.add_done_callback(lambda _: seen.append(all(worker.ended for worker in mesh.workers)))
-    mesh.workers[0].die(-signal.SIGKILL)
+    answer = silent.execute()
+    answer.add_done_callback(lambda _: seen.append(all(worker.ended for worker in silent.workers)))
+    silent.workers[0].die(-signal.SIGKILL)
     restarted(answer)
     assert seen == [True]
 
@@ -333,26 +310,19 @@ def test_workers_that_differ_are_no_mesh(run):
     assert refusal(mesh.session.ready.result, PATIENCE_S).reason is Reason.MESH_NOT_READY
 
 
-def test_an_invalid_message_ends_the_mesh_and_is_reported_as_a_fault(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
-    answer = mesh.execute()
-    mesh.workers[1].other_end.send(b"\xff\xff")
+def test_an_invalid_message_ends_the_mesh_and_is_reported_as_a_fault(silent):
+    answer = silent.execute()
+    silent.workers[1].other_end.send(b"\xff\xff")
     restarted(answer)
-    assert mesh.exit_reason.exception(PATIENCE_S) is not None
+    assert silent.exit_reason.exception(PATIENCE_S) is not None
 
 
-def test_a_shutdown_waits_for_every_worker(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-    mesh.session.shut_down(PATIENCE_S)
-    mesh.exit_reason.result(PATIENCE_S)
-    assert [worker.status for worker in mesh.workers] == [0, 0]
-    assert [worker.commands[-1][0] for worker in mesh.workers] == ["shutdown", "shutdown"]
-
-
-def test_a_call_that_a_shutdown_interrupts_has_an_error_that_says_so(run):
-    mesh = run(FakeWorker("a", but("execute")))
-    answer = mesh.execute()
-    mesh.session.shut_down(PATIENCE_S)
+def test_a_shutdown_waits_for_every_worker_and_the_calls_that_it_interrupts_say_so(silent):
+    answer = silent.execute()
+    silent.session.shut_down(PATIENCE_S)
+    silent.exit_reason.result(PATIENCE_S)
+    assert [worker.status for worker in silent.workers] == [0, 0]
+    assert [worker.commands[-1][0] for worker in silent.workers] == ["shutdown", "shutdown"]
     with refused(Reason.MESH_RESTARTED, "the server shut down while it worked on this call") as caught:
         answer.result(PATIENCE_S)
     assert "ended" not in caught.value.metadata
@@ -369,15 +339,11 @@ def test_a_run_is_timed_by_count_where_several_must_agree(run):
 def test_arrays_in_transfer_count_as_heartbeats_and_as_work(run):
     """A worker's own heartbeats wait behind the results that it sends."""
 
-    class DataLink:
-        moved = 0
-
     mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.execute().result(PATIENCE_S)
     connection = mesh.session.connections[1]
     assert connection.activity == 2
-    connection.worker.data_link = DataLink()
-    DataLink.moved = 5
+    connection.worker.data_link = SimpleNamespace(moved=5)
     assert connection.activity == 7
 
 
@@ -387,3 +353,57 @@ def test_a_worker_that_exits_before_it_is_ready_is_quoted(run):
     mesh = run(worker, ready=False)
     worker.die(1)
     assert failure_of(mesh.session.ready)[1].endswith("; it said: ValueError: unknown flag")
+
+
+def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
+    workers = FakeWorker("a"), FakeWorker("b")
+    mesh = run(*workers)
+    with mesh.session.batch:
+        with mesh.session.batch:
+            first = mesh.execute("1")
+        assert not first.done()
+        assert all(worker.commands[1:] == [] for worker in workers)
+        with ThreadPoolExecutor(1) as other:
+            other.submit(lambda: mesh.execute("2").result(PATIENCE_S)).result()
+        assert first.result(PATIENCE_S)
+        last = mesh.execute("3")
+        mesh.session.notify(TRIM)
+    assert last.result(PATIENCE_S)
+    mesh.execute("4").result(PATIENCE_S)
+    for worker in workers:
+        assert [sequence for _, _, sequence in worker.commands[1:]] == [1, 2, 3, 4, 5]
+        assert [message.execute.key_digest for message in worker.got[1:]] == ["1", "2", "3", "", "4"]
+
+
+def test_batches_of_many_threads_keep_one_order(run):
+    mesh = run(FakeWorker("a"), FakeWorker("b"))
+
+    def many(thread: int) -> None:
+        for i in range(20):
+            with mesh.session.batch:
+                answers = [mesh.execute(f"{thread}.{i}.{j}") for j in range(5)]
+            for answer in answers:
+                answer.result(PATIENCE_S)
+
+    on_threads(many, range(6))
+    first, second = (worker.commands[1:] for worker in mesh.workers)
+    assert [sequence for _, _, sequence in first] == list(range(1, 601))
+    assert first == second
+
+
+def test_a_batch_whose_body_fails_is_sent(run):
+    mesh = run(FakeWorker("a"))
+    answers = []
+    with contextlib.suppress(KeyError), mesh.session.batch:
+        answers.append(mesh.execute())
+        raise KeyError
+    assert answers[0].result(PATIENCE_S)
+
+
+def test_commands_of_a_batch_are_lost_with_the_worker(run):
+    mesh = run(FakeWorker("a"))
+    with mesh.session.batch:
+        answer = mesh.execute()
+        mesh.workers[0].kill()
+        mesh.exit_reason.result(PATIENCE_S)
+    assert "restarted" in refusal(answer.result, PATIENCE_S).message

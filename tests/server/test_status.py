@@ -1,7 +1,5 @@
 """Errors as gRPC statuses: total maps, and small enough to arrive."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The candidates for the strategy "auto": those that place the results as the rule's strategy does."""
 
-from __future__ import annotations
-
 import numpy as np
 from rows import rows
 
@@ -29,16 +27,9 @@ def resolved(
     decided: str = "",
     **parameters: int | str,
 ) -> Resolution:
-    matrix = ArrayType((64, 64), np.dtype(np.float32))
-    request = Request(
-        parameters=parameters,
-        operands=(matrix,) * len(in_specs),
-        mesh=MESH,
-        device_ids=(),
-        in_specs=in_specs,
-        out_specs=() if out_spec is None else (out_spec,),
-        strategy=strategy,
-    )
+    matrices = (ArrayType((64, 64), np.dtype(np.float32)),) * len(in_specs)
+    out_specs = () if out_spec is None else (out_spec,)
+    request = Request(parameters, matrices, MESH, (), in_specs, out_specs, strategy)
     return resolve(kernel, request, DEVICES).with_strategy(decided)
 
 
@@ -68,13 +59,10 @@ def test_candidates_serve_the_layout_of_the_rules_strategy_which_comes_first(ker
         assert other.problem == rule.problem
 
 
-def test_a_layout_that_one_strategy_serves_has_one_candidate():
+def test_a_layout_that_one_strategy_serves_has_one_candidate_and_a_named_strategy_none():
     rule = resolved(MatMul(), ROWS, UNSHARDED)
     assert rule.problem.out_specs == (ROWS,)
     assert rule.candidates == (rule.strategy.name,)
-
-
-def test_a_named_strategy_has_none():
     assert resolved(Diff(), ROWS, axis=0, strategy="gspmd").candidates == ()
 
 

@@ -1,7 +1,5 @@
 """The memory of call streams in the budget of their client."""
 
-from __future__ import annotations
-
 import random
 
 from server.refusals import refusal

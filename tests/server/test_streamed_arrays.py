@@ -1,7 +1,5 @@
 """Arrays of a call stream: results that later calls name before they exist, and deletions in the order of items."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from typing import Any
 
@@ -58,21 +56,23 @@ def check_late(arrays: StreamedArrays, handle: bytes, expected: CallError | Reas
 
 def launch(table: Table, claim: ArrayClaim) -> list[ResidentArray]:
     """Launches a call; its results get the handles that it claimed."""
-    results = [named(table, handle) for handle in claim.results]
+    reserved = [(table.array_table.reserve(OURS, 16), handle) for handle in claim.results]
+    results = [one.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle=handle) for one, handle in reserved]
     claim.launched(results)
     return results
 
 
-def named(table: Table, handle: bytes) -> ResidentArray:
-    reservation = table.array_table.reserve(OURS, 16)
-    return reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle=handle)
-
-
-def test_an_array_on_the_mesh_is_an_operand_at_once(arrays, table):
+def test_an_array_on_the_mesh_is_an_operand_of_its_owner_at_once_and_deleted_when_nothing_uses_it(arrays, table):
     resident = table.put()
     claim = arrays.claim("", [b"", resident.handle], [])
     assert resolving(claim).result(0) == [None, resident]
     claim.launched([])
+    check_late(arrays, resident.handle, Reason.ARRAY_LOST, "other")
+    arrays.delete("other", [resident.handle], 3)
+    assert table.deleted == []
+    arrays.delete("", [resident.handle, A], 3)
+    assert table.deleted == [resident]
+    check_late(arrays, A, Reason.ARRAY_LOST)
 
 
 def test_a_promised_result_is_an_operand_once_its_call_is_launched(arrays, table):
@@ -87,10 +87,6 @@ def test_a_promised_result_is_an_operand_once_its_call_is_launched(arrays, table
     (b,) = launch(table, second)
     assert operands[1].result(0) == [b, a]
     third.launched([])
-
-
-def test_a_missing_array_is_the_error_of_the_call_that_needs_it(arrays):
-    check_late(arrays, A, Reason.ARRAY_LOST)
 
 
 def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those_behind(arrays, table):
@@ -123,45 +119,24 @@ def test_a_result_may_be_deleted_before_it_exists(arrays, table):
     assert table.deleted == [a, b]
 
 
-def test_an_array_that_nothing_uses_is_deleted_at_once(arrays, table):
-    resident = table.put()
-    arrays.delete("", [resident.handle, A], 3)
-    assert table.deleted == [resident]
-
-
-def test_arrays_of_others_are_neither_operands_nor_deleted(arrays, table):
-    resident = table.put()
-    check_late(arrays, resident.handle, Reason.ARRAY_LOST, "other")
-    arrays.delete("other", [resident.handle], 3)
-    assert table.deleted == []
-
-
-def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays):
+@pytest.mark.parametrize("is_launched", [True, False])
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [(BROKEN, BROKEN.reason), (CallError(Reason.MESH_RESTARTED, "the mesh ended"), Reason.ARRAY_LOST)],
+)
+def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays, table, is_launched, failure, reason):
     first = arrays.claim("", [], [A])
-    early = arrays.claim("", [A], [B])
-    waiting = resolving(early)
-    first.failed(BROKEN)
-    assert waiting.exception(0) is BROKEN
-    early.failed(BROKEN)
-    for handle in (A, B):
-        check_late(arrays, handle, BROKEN)
-
-
-def test_a_failure_after_the_launch_reaches_later_calls(arrays, table):
-    first = arrays.claim("", [], [A])
-    launch(table, first)
-    first.failed(BROKEN)
-    check_late(arrays, A, BROKEN)
-
-
-def test_the_end_of_a_mesh_is_a_lost_array_for_the_calls_that_need_it(arrays):
-    first = arrays.claim("", [], [A])
-    early = arrays.claim("", [A], [])
-    waiting = resolving(early)
-    first.failed(CallError(Reason.MESH_RESTARTED, "the mesh ended"))
-    assert waiting.exception(0).reason is Reason.ARRAY_LOST
-    check_late(arrays, A, Reason.ARRAY_LOST)
-    early.failed(BROKEN)
+    if is_launched:
+        launch(table, first)
+        first.failed(failure)
+    else:
+        early = arrays.claim("", [A], [B])
+        waiting = resolving(early)
+        first.failed(failure)
+        assert waiting.exception(0).reason is reason
+        early.failed(BROKEN)
+        check_late(arrays, B, BROKEN)
+    check_late(arrays, A, reason)
 
 
 @pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])

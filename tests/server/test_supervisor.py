@@ -1,12 +1,10 @@
 """Errors of calls while there is no mesh; threads of the test stand for the workers."""
 
-from __future__ import annotations
-
-import contextlib
 import gc
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,65 +53,42 @@ class Source:
         self._closed.wait()
         raise RuntimeError
 
-    def tick(self, passed_s: float) -> None:
-        pass
-
-    def start_spares(self) -> None:
-        pass
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        """Ticks, and starts of spares, are of no use here."""
+        return lambda *_: None
 
     def close(self) -> None:
         self._closed.set()
 
 
-class Hosts:
-    """The hosts of a mesh, of which some are missing or none is."""
-
-    def __init__(self) -> None:
-        self.gone = ""
-
-    def states(self) -> list[Any]:
-        return []
-
-    def missing(self) -> str:
-        return self.gone
-
-    def check_devices(self, ready: link_pb2.Ready) -> str | None:
-        return None
-
-
 @pytest.fixture
-def hosts() -> Hosts:
-    return Hosts()
+def hosts() -> Any:
+    """The hosts of a mesh, of which some are missing if ``gone`` says so."""
+    hosts: Any = SimpleNamespace(gone="", states=list, check_devices=lambda ready: None)
+    hosts.missing = lambda: hosts.gone
+    return hosts
 
 
 @pytest.fixture
 def supervisor(hosts) -> Iterator[MeshSupervisor]:
     source = Source()
-    started = MeshSupervisor(
-        source,
-        SupervisorConfig(
-            open_session=lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
-            make_programs=lambda session: pytest.fail("no mesh is ready"),
-            on_change=lambda ready: None,
-            on_session_end=lambda epoch: None,
-            limits=LIMITS,
-            hosts=hosts,
-        ),
+    config = SupervisorConfig(
+        open_session=lambda workers: MeshSession(workers, [link_pb2.Start()], Quarantine()),
+        make_programs=lambda session: pytest.fail("no mesh is ready"),
+        on_change=lambda ready: None,
+        on_session_end=lambda epoch: None,
+        limits=LIMITS,
+        hosts=hosts,
     )
+    started = MeshSupervisor(source, config)
     assert source.waits.wait(PATIENCE_S)
     yield started
     started.stop(PATIENCE_S)
 
 
-def test_calls_wait_for_hosts_though_a_start_without_them_failed(supervisor, hosts):
+def test_calls_wait_for_hosts_though_a_start_without_them_failed_and_leave_nothing_behind(supervisor, hosts):
     hosts.gone = "b (gone for 3 s)"
     with pytest.raises(CallError, match=r"^waiting for the mesh's hosts: b \(gone for 3 s\)$"):
-        CALL.run(supervisor.mesh(CALL))
-
-
-def test_of_a_call_that_leaves_nothing_stays(supervisor, hosts):
-    hosts.gone = "b"
-    with contextlib.suppress(CallError):
         CALL.run(supervisor.mesh(CALL))
     gc.collect()
     assert WAITED_FOR.pop()() is None

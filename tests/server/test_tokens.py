@@ -1,18 +1,15 @@
 """Principals of tokens, tokens in the settings, and log messages about refused callers."""
 
-from __future__ import annotations
-
 import hashlib
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
 import structlog
 from end_to_end.processes import wait_for
-from rows import rows
 from server.refusals import refusal, refused
 
 from shardcall_core.call_error import CallError, Reason
@@ -41,25 +38,14 @@ def admit(tokens: Tokens | None, *metadata: tuple[str, str | bytes]):
     return Gate(tokens).admit(EXECUTE, metadata)
 
 
-def test_a_token_is_its_principals():
+def test_a_token_is_its_principals_and_a_server_keeps_its_digest_alone():
     tokens = Tokens([ALICE, BOB])
     assert tokens.find(ALICE.token).name == "alice"
     assert tokens.find(BOB.token).scopes == {Scope.RUN, Scope.ADMIN}
     for other in ("", ALICE.token[:-1], ALICE.token + "x", ALICE.token.lower(), "\udcff", "alice"):
         assert tokens.find(other) is None
-
-
-def test_a_server_finds_tokens_by_their_digests_and_does_not_keep_them():
-    tokens = Tokens([ALICE])
     assert hashlib.sha256(ALICE.token.encode()).digest() in tokens._principals
     assert ALICE.token not in repr(vars(tokens))
-
-
-def test_tokens_that_are_replaced_are_unknown_at_once():
-    tokens = Tokens([ALICE])
-    tokens.replace([BOB])
-    assert tokens.find(ALICE.token) is None
-    assert tokens.find(BOB.token).name == "bob"
 
 
 def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
@@ -74,25 +60,25 @@ def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
         assert first.session_of(unknown) == ""
 
 
-def test_a_session_token_goes_with_its_token():
+def test_tokens_that_are_replaced_are_unknown_at_once_with_their_session_tokens():
     tokens = Tokens([ALICE, BOB])
     session, others = tokens.session_of(ALICE.token), tokens.session_of(BOB.token)
     tokens.replace([BOB])
     assert tokens.find(session) is None
     assert tokens.find(others).name == "bob"
+    assert tokens.find(ALICE.token) is None
+    assert tokens.find(BOB.token).name == "bob"
 
 
-@rows("scheme", ["Bearer", "bearer", "BEARER"])
-def test_the_gate_knows_who_shows_a_token(scheme):
-    shown = ("authorization", f"{scheme} {ALICE.token}")
-    assert admit(Tokens([ALICE]), ("user-agent", "x"), shown).name == "alice"
-
-
-@rows("metadata", [(), (("authorization-bin", b"Bearer"),), (("Authorization", "Bearer"),), (("authorization", b"x"),)])
-def test_no_token_and_a_wrong_one_are_distinguished(metadata):
-    missing = refusal(admit, Tokens([ALICE]), *metadata)
-    unknown = refusal(admit, Tokens([ALICE]), bearing(BOB.token))
-    for error, token in ((missing, "missing"), (unknown, "unknown")):
+def test_the_gate_knows_who_shows_a_token_and_distinguishes_none_and_a_wrong_one():
+    tokens = Tokens([ALICE])
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        shown = ("authorization", f"{scheme} {ALICE.token}")
+        assert admit(tokens, ("user-agent", "x"), shown).name == "alice"
+    others = [("authorization-bin", b"Bearer"), ("Authorization", "Bearer"), ("authorization", b"x")]
+    missing = [refusal(admit, tokens, *metadata) for metadata in ((), *((entry,) for entry in others))]
+    unknown = refusal(admit, tokens, bearing(BOB.token))
+    for error, token in (*((error, "missing") for error in missing), (unknown, "unknown")):
         assert (error.reason, error.metadata) == (Reason.TOKEN_REQUIRED, {"token": token})
     assert BOB.token not in unknown.message
 
@@ -159,10 +145,12 @@ def test_a_line_that_is_invalid_leaves_the_tokens_as_they_were(tmp_path):
     assert "weight is 'many'; give a whole number from 1 to 100" in lines[0]["error"]
 
 
-def test_no_token_is_required_where_authentication_is_off(tmp_path):
+def test_no_token_is_required_where_authentication_is_off_and_there_is_none_without_a_file(tmp_path):
     assert open_tokens(load_settings({"auth": False, "token_file": str(tmp_path / "token")})) is None
     assert not (tmp_path / "token").exists()
     assert admit(None) is None
+    with pytest.raises(SettingsError, match=r"--token-file, .* SHARDCALL_TOKEN"):
+        open_tokens(load_settings({"token_file": ""}))
 
 
 def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatch):
@@ -173,11 +161,6 @@ def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatc
     assert tokens.find(BOB.token).scopes == set(Scope)
     assert not (tmp_path / "token").exists()
     assert BOB.token not in f"{settings!r}{settings}{settings.model_dump()}"
-
-
-def test_without_a_path_for_a_token_file_the_error_says_what_to_do():
-    with pytest.raises(SettingsError, match=r"--token-file, .* SHARDCALL_TOKEN"):
-        open_tokens(load_settings({"token_file": ""}))
 
 
 def test_a_settings_file_holds_no_token(tmp_path):
@@ -229,16 +212,10 @@ def test_many_refusals_are_few_lines():
 def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
     """The next server at the address may accept the caller, who is to retry the call."""
     unused: Any = None
-    threads, call_recorder = SimpleNamespace(refusing=lambda make: make), SimpleNamespace(refused=lambda *_: None)
-    interceptor = CallInterceptor(
-        TimeLimits(max_call_s=60.0, stream_idle_s=60.0),
-        gate=Gate(Tokens([ALICE])),
-        admission=unused,
-        threads=cast(Any, threads),
-        call_recorder=cast(Any, call_recorder),
-        floods=FloodGuard(),
-        stream_threads=unused,
-    )
+    threads: Any = SimpleNamespace(refusing=lambda make: make)
+    recorder: Any = SimpleNamespace(refused=lambda *_: None)
+    gate = Gate(Tokens([ALICE]))
+    interceptor = CallInterceptor(TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused)
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)
     assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAUTHENTICATED

@@ -1,7 +1,5 @@
 """Programs compiled ahead on a mesh that answers when the test says so."""
 
-from __future__ import annotations
-
 import json
 import threading
 from concurrent.futures import Future
@@ -73,16 +71,19 @@ def done(outcome) -> Future[CacheEntry]:
     return future
 
 
-def manifest(tmp_path, *kernels: str) -> str:
-    file = tmp_path / "calls.json"
-    operand = {"element_type": "ELEMENT_TYPE_INT8", "shape": [8]}
-    calls = [{"call": {"kernel": kernel}, "operands": [operand]} for kernel in kernels]
-    file.write_text(json.dumps({"format": 1, "calls": calls}))
-    return str(file)
-
-
 def warmer(tmp_path, **settings) -> WarmUp:
     return WarmUp(Settings(cache_dir=str(tmp_path / "cache"), **{"warm_up_s": 60.0, **settings}))
+
+
+def prepared(tmp_path, compiler: Mesh, *kernels: str, **settings) -> WarmUp:
+    """A warmer that has prepared a mesh for the calls of a file."""
+    operand = {"element_type": "ELEMENT_TYPE_INT8", "shape": [8]}
+    calls = [{"call": {"kernel": kernel}, "operands": [operand]} for kernel in kernels]
+    (tmp_path / "calls.json").write_text(json.dumps({"format": 1, "calls": calls}))
+    named = warmer(tmp_path, warm_up_file=str(tmp_path / "calls.json"), **settings)
+    named.prepare(compiler, compiler)
+    named.close()
+    return named
 
 
 @pytest.fixture
@@ -155,36 +156,27 @@ def test_nothing_is_compiled_without_time_or_without_earlier_calls(tmp_path):
 
 
 def test_a_call_of_a_file_that_its_kernel_refuses_is_reported_and_the_rest_is_compiled(tmp_path):
-    file = manifest(tmp_path, "dif", "diff")
     refused = CallError(Reason.KERNEL_NOT_FOUND, "there is no kernel 'dif'")
     mesh = Mesh(lambda call: done(refused if call.kernel == "dif" else ENTRY))
-    named = warmer(tmp_path, warm_up_file=file)
-    named.prepare(mesh, mesh)
+    named = prepared(tmp_path, mesh, "dif", "diff")
     assert mesh.asked == ["dif", "diff"]
     with pytest.raises(SettingsError, match=r"calls.json, call 1 \(dif\): there is no kernel 'dif'"):
         named.check()
-    named.close()
 
 
 def test_a_call_of_a_file_that_could_not_be_compiled_just_now_does_not_keep_the_server_from_starting(tmp_path):
-    file = manifest(tmp_path, "diff")
     mesh = Mesh(lambda call: done(CallError(Reason.OUT_OF_DEVICE_MEMORY, "no memory")))
-    named = warmer(tmp_path, warm_up_file=file)
     with capture_logs() as logs:
-        named.prepare(mesh, mesh)
+        named = prepared(tmp_path, mesh, "diff")
     named.check()
     assert logs[0]["log_level"] == "warning"
-    named.close()
 
 
 def test_a_call_of_a_file_without_a_mesh_is_compiled_for_the_default_mesh(tmp_path):
-    file = manifest(tmp_path, "diff")
     seen: list[kernel_pb2.KernelCall] = []
     mesh = Mesh(lambda call: seen.append(call) or done(ENTRY))
     for settings in ({}, {"mesh": "a=4,b=2"}):
-        named = warmer(tmp_path, warm_up_file=file, **settings)
-        named.prepare(mesh, mesh)
-        named.close()
+        prepared(tmp_path, mesh, "diff", **settings)
     assert [[(axis.name, axis.size) for axis in call.mesh.axes] for call in seen] == [[("x", 8)], [("a", 4), ("b", 2)]]
 
 

@@ -6,11 +6,10 @@ import signal
 from concurrent.futures import Future
 from typing import Any
 
-import pytest
 from rows import rows
 from server.refusals import refusal
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import Reason
 from shardcall_server.frontend.workers.command import Command, identify, suspects
 from shardcall_server.frontend.workers.exit_reason import StopRequest, exit_reason_of
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
@@ -23,25 +22,47 @@ LIMITS = WatchLimits(silence_s=3, start_s=120, execute_s=60, compile_s=300, grac
 
 
 class Session:
-    """Replaces the session and its one worker: the test sets the current command and its duration."""
+    """Replaces the session and its one worker, and is watched; the test sets the current command and its duration.
+
+    Args:
+        *commands: those that have no answer.
+        ready: whether the mesh is ready.
+        stood_by: whether the worker was a spare one.
+        **state: other attributes.
+
+    Attributes:
+        at_work: the processor time that the worker uses in a second.
+        has_unread: whether heartbeats wait to be read.
+    """
 
     host = ""
     data_link: DataLink | None = None
+    activity = 1
+    cpu_ticks = at_work = 0
+    has_unread = False
 
-    def __init__(self, *commands: Command, ready: bool = True) -> None:
+    def __init__(self, *commands: Command, ready: bool = True, stood_by: bool = False, **state: Any) -> None:
         self.ready: Future[None] = Future()
-        self.activity = 1
-        self.has_unread = False
-        self.cpu_ticks = 0
         self.heartbeat = link_pb2.Heartbeat()
         self.worker = self
         self.connections = (self,)
         self.open = list(commands)
         if ready:
             self.ready.set_result(None)
+        vars(self).update(state)
+        self._watch = Watch(self, LIMITS, stood_by=stood_by)
 
     def commands(self) -> list[Command]:
         return self.open
+
+    def stop(self, seconds: int, heartbeats: int = 1) -> Any:
+        """Is watched, once a second; returns the request to stop, if there is one."""
+        for _ in range(seconds):
+            self.activity += heartbeats
+            self.cpu_ticks += self.at_work
+            if (stop := self._watch.check(1.0)) is not None:
+                return stop
+        return None
 
 
 class DataLink:
@@ -62,114 +83,60 @@ def compilation(kernel: str = "diff", *, begun: bool = True) -> Command:
     return Command("prepare", key=f"call of {kernel}", kernel=kernel, compiling=begun)
 
 
-def looked_at(session: Session, seconds: int, watch: Watch | None = None) -> Any:
-    """Checks a session with heartbeats, once a second; returns the request to stop, if there is one."""
-    watch = watch or Watch(session, LIMITS, stood_by=False)
-    for _ in range(seconds):
-        session.activity += 1
-        if (stop := watch.check(1.0)) is not None:
-            return stop
-    return None
-
-
-def unheard(session: Session, seconds: int, *, stood_by: bool = False) -> StopRequest | None:
-    watch = Watch(session, LIMITS, stood_by=stood_by)
-    watch.check(1.0)
-    return next((stop for _ in range(seconds) if (stop := watch.check(1.0))), None)
-
-
-def test_a_program_may_run_up_to_the_limit():
-    session = Session(command := run())
-    assert looked_at(session, 61) is None
-    stop = looked_at(session, 63)
-    assert stop.reason == "running kernel diff took over 60 s"
-    assert (stop.culprit, stop.is_program_fault, stop.error.reason) == (command, True, Reason.EXECUTE_LIMIT)
-
-
-def test_a_programs_time_begins_when_the_one_before_is_answered():
-    session = Session(run("long"), run("next"))
-    watch = Watch(session, LIMITS, stood_by=False)
-    assert looked_at(session, 50, watch) is None
+def test_a_program_may_run_up_to_the_limit_since_the_one_before_was_answered():
+    session = Session(run("long"), command := run("next"))
+    assert session.stop(50) is None
     session.open.pop(0)
-    assert looked_at(session, 60, watch) is None
-    assert looked_at(session, 5, watch).culprit is session.open[0]
+    assert session.stop(61) is None
+    stop = session.stop(2)
+    assert stop.reason == "running kernel next took over 60 s"
+    assert (stop.culprit, stop.is_program_fault, stop.error.reason) == (command, True, Reason.EXECUTE_LIMIT)
 
 
 @rows("what", ["arrays are transferred", "a file is read"])
 def test_the_time_of_transfers_is_not_the_programs(what):
     session = Session(command := run())
-    watch = Watch(session, LIMITS, stood_by=False)
     command.reading[0] = what == "a file is read"
     session.data_link = None if command.reading[0] else DataLink()
-    assert looked_at(session, 1000, watch) is None
+    assert session.stop(1000) is None
     session.data_link, command.reading[0] = None, False
-    assert looked_at(session, 60, watch) is None
-    assert looked_at(session, 3, watch) is not None
+    assert session.stop(60) is None
+    assert session.stop(3) is not None
 
 
-def test_a_program_without_callers_is_stopped_after_the_grace_and_not_quarantined():
-    session = Session(run(needed=False))
-    assert looked_at(session, 6) is None
-    stop = looked_at(session, 7)
-    assert (stop.culprit, stop.error, stop.is_program_fault) == (session.open[0], None, False)
-
-
-def test_a_program_without_callers_stops_nothing_while_another_runs():
-    session = Session(run("long"), run("left", needed=False))
-    watch = Watch(session, LIMITS, stood_by=False)
-    assert looked_at(session, 40, watch) is None
+def test_a_program_without_callers_is_stopped_after_its_grace_and_not_quarantined():
+    session = Session(run("long"), left := run("left", needed=False))
+    assert session.stop(40) is None
     session.open.pop(0)
-    assert looked_at(session, 6, watch) is None, "its grace begins when it does"
-    assert looked_at(session, 1, watch) is not None
+    assert session.stop(6) is None, "its grace begins when it does"
+    stop = session.stop(1)
+    assert (stop.culprit, stop.error, stop.is_program_fault) == (left, None, False)
 
 
 def test_a_compilation_is_counted_from_its_beginning():
-    waiting = compilation(begun=False)
-    session = Session(waiting)
-    watch = Watch(session, LIMITS, stood_by=False)
-    assert looked_at(session, 1000, watch) is None
+    session = Session(waiting := compilation(begun=False))
+    assert session.stop(1000) is None
     waiting.compiling = True
-    assert looked_at(session, 305, watch) is None
-    stop = looked_at(session, 2, watch)
+    assert session.stop(305) is None
+    stop = session.stop(2)
     assert (stop.culprit, stop.is_program_fault, stop.error.reason) == (waiting, True, Reason.COMPILE_LIMIT)
 
 
-def test_three_seconds_without_a_heartbeat_are_too_many():
-    assert unheard(Session(), 3) is None
-    assert unheard(Session(), 4) == StopRequest("the worker did not answer for 4 s")
-
-
-def test_heartbeats_that_wait_to_be_read_count():
-    session = Session()
-    session.has_unread = True
-    assert unheard(session, 100) is None
-
-
-def test_a_worker_that_works_may_be_late_but_not_for_ever():
-    def silent(seconds: int) -> StopRequest | None:
-        session = Session()
-        watch = Watch(session, LIMITS, stood_by=False)
-        watch.check(1.0)
-        for _ in range(seconds):
-            session.cpu_ticks += 1
-            if (stop := watch.check(1.0)) is not None:
-                return stop
-        return None
-
-    assert silent(30) is None
-    assert silent(31) == StopRequest("the worker did not answer for 31 s")
-
-
-def test_a_worker_may_be_silent_while_it_starts_but_not_for_ever():
-    assert unheard(Session(ready=False), 119) is None
-    assert unheard(Session(ready=False), 121) == StopRequest("the worker was not ready within 120 s")
-
-
-def test_a_worker_that_stood_by_answers_at_once():
-    session = Session(ready=False)
-    assert session.activity == 1, "that it stood by"
-    assert unheard(session, 4, stood_by=True) == StopRequest("the worker did not answer for 4 s")
-    assert unheard(session, 3) is None
+@rows(
+    ("state", "borne_s", "reason"),
+    [
+        ({}, 3, "the worker did not answer for 4 s"),
+        ({"at_work": 1}, 30, "the worker did not answer for 31 s"),
+        ({"ready": False}, 119, "the worker was not ready within 120 s"),
+        ({"ready": False, "stood_by": True}, 3, "the worker did not answer for 4 s"),
+        ({"has_unread": True}, 100, None),
+    ],
+)
+def test_a_worker_is_silent_for_too_long(state, borne_s, reason):
+    session = Session(**state)
+    session.stop(1, heartbeats=0)
+    assert session.stop(borne_s, heartbeats=0) is None
+    assert session.stop(2, heartbeats=0) == (reason and StopRequest(reason))
 
 
 @rows(
@@ -195,10 +162,7 @@ def test_what_ran_when_memory_ran_out_is_suspect_and_not_quarantined():
     assert "memory ran out" in end.text
     for status in (-signal.SIGTERM, -signal.SIGKILL):
         assert not exit_reason_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
-
-
-def test_the_exit_of_an_idle_worker_quarantines_nothing():
-    assert exit_reason_of(-signal.SIGSEGV, None, ()).suspected_keys == ()
+    assert exit_reason_of(-signal.SIGSEGV, None, ()).suspected_keys == (), "an idle worker"
 
 
 def test_a_stop_quarantines_its_culprit_unless_that_was_answered_meanwhile():
@@ -219,24 +183,16 @@ def test_a_program_that_ran_before_is_above_suspicion_while_another_is_compiled(
     assert suspects([waiting, running, compiling], {"diff"}) == [running]
 
 
-def test_three_deaths_of_one_key_refuse_it_and_no_other():
+def test_three_deaths_of_one_key_refuse_it_and_a_bounded_number_of_keys_is_kept():
     quarantine = Quarantine()
     for _ in range(3):
         quarantine.check("bad")
         quarantine.count("bad")
     quarantine.check("good")
-    assert refusal(quarantine.check, "bad").reason is Reason.PROGRAM_REFUSED
-
-
-def test_the_quarantine_is_bounded_and_keeps_recent_programs():
-    quarantine = Quarantine()
-    for _ in range(3):
-        quarantine.count("bad")
     for i in range(5000):
         quarantine.count(f"key {i}")
         if i % 500 == 0:
-            with pytest.raises(CallError):
-                quarantine.check("bad")
+            assert refusal(quarantine.check, "bad").reason is Reason.PROGRAM_REFUSED
     for _ in range(2):
         quarantine.count("key 0")  # its earlier death is forgotten
     quarantine.check("key 0")

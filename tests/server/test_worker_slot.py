@@ -1,7 +1,5 @@
 """An agent's handling of a worker's commands, arrays and answers; a thread of the test stands for the worker."""
 
-from __future__ import annotations
-
 import os
 import queue
 import signal
@@ -78,22 +76,18 @@ class Host:
             HostFolder("", "a"),
             lambda message: self.said.put(decode(CARRIER, message)),
         )
+        self.regions: Any = self.slot._regions
+        self.arena: Any = self.slot._arena
         self.slot.watch()
 
-    @property
-    def regions(self) -> Any:
-        return self.slot._regions
-
-    @property
-    def arena(self) -> Any:
-        return self.slot._arena
-
-    def attached(self) -> link_pb2.AttachMemory:
-        """Reads a command to attach memory, and closes the file beside it."""
+    def attached(self) -> tuple[int, np.ndarray]:
+        """Reads a command to attach memory; returns the memory and its number."""
         command, fd = self.process.command()
         assert fd is not None
+        assert command.sequence == 0
+        memory = map_file(fd, command.attach_memory.size_bytes, populate=False)
         os.close(fd)
-        return command.attach_memory
+        return command.attach_memory.memory_id, memory
 
     def heard_answer(self) -> link_pb2.WorkerMessage:
         return link_pb2.WorkerMessage.FromString(self.hear().worker_message)
@@ -109,15 +103,12 @@ class Host:
             execute.operands.add().blocks.SetInParent()
         if result_bytes:
             execute.results.add().blocks.offset = begin
-        self.slot.take_command(
-            host_service_pb2.HostCommand(
-                start_id=4,
-                front_end_message=link_pb2.FrontEndMessage(call_id=call_id, execute=execute).SerializeToString(),
-                operand_bytes=len(operand),
-                result_begin=begin,
-                result_bytes=result_bytes,
-            )
-        )
+        message = link_pb2.FrontEndMessage(call_id=call_id, execute=execute)
+        self.take(message, operand_bytes=len(operand), result_begin=begin, result_bytes=result_bytes)
+
+    def take(self, message: link_pb2.FrontEndMessage, **memory: int) -> None:
+        body = message.SerializeToString()
+        self.slot.take_command(host_service_pb2.HostCommand(start_id=4, front_end_message=body, **memory))
 
     def chunks(self, operand: bytes, size: int = 100) -> None:
         data = np.frombuffer(operand, np.uint8)
@@ -135,7 +126,7 @@ def host() -> Iterator[Host]:
 def test_an_exit_is_reported_after_all_earlier_messages(host):
     """Otherwise a call that was done would be lost, and its program quarantined for another's crash."""
     host.command(1, result_bytes=1000)
-    host.process.command()
+    host.attached()
     host.process.command()
     host.process.answer(call_id=1, executed=link_pb2.Executed())
     host.process.worker.close()
@@ -149,28 +140,22 @@ def test_an_exit_is_reported_after_all_earlier_messages(host):
 def test_a_command_goes_to_the_worker_when_its_operands_have_come(host):
     operand = os.urandom(1000)
     host.command(1, operand)
-    attach, fd = host.process.command()
-    assert attach.HasField("attach_memory")
-    assert attach.sequence == 0
+    memory_id, memory = host.attached()
     host.chunks(operand[:900])
     host.command(2)
     assert host.process.command()[0].call_id == 2, "the other waits for its last chunk"
     host.slot.take_chunk(900, np.frombuffer(operand[900:], np.uint8))
     message, _ = host.process.command()
     (data,) = message.execute.operands
-    assert (message.call_id, data.blocks.memory_id) == (1, attach.attach_memory.memory_id)
-    memory = map_file(fd, attach.attach_memory.size_bytes, populate=False)
-    os.close(fd)
+    assert (message.call_id, data.blocks.memory_id) == (1, memory_id)
     assert memory[data.blocks.offset :][:1000].tobytes() == operand
 
 
 def test_results_come_before_their_answer_in_chunks(host, monkeypatch):
     monkeypatch.setattr(module, "CHUNK_BYTES", 100)
     host.command(1, result_bytes=250)
-    attach, fd = host.process.command()
+    _, memory = host.attached()
     message, _ = host.process.command()
-    memory = map_file(fd, attach.attach_memory.size_bytes, populate=False)
-    os.close(fd)
     result = os.urandom(250)
     begin = message.execute.results[0].blocks.offset
     memory[begin : begin + 250] = np.frombuffer(result, np.uint8)
@@ -180,13 +165,12 @@ def test_results_come_before_their_answer_in_chunks(host, monkeypatch):
     chunks = [host.hear() for _ in range(3)]
     assert [chunk.offset for chunk in chunks] == [0, 100, 200]
     assert b"".join(chunk.data.tobytes() for chunk in chunks) == result
-    answer = host.heard_answer()
-    assert answer.executed.execute_seconds == 1.0
+    assert host.heard_answer().executed.execute_seconds == 1.0
 
 
 def test_a_command_that_failed_has_no_results_and_its_memory_is_the_next_ones(host):
     host.command(1, b"x" * 10, 250)
-    attached = host.attached()
+    memory_id, _ = host.attached()
     host.chunks(b"x" * 10)
     host.process.command()
     host.process.answer(call_id=1, failure=link_pb2.Failure(reason="INTERNAL"))
@@ -194,13 +178,13 @@ def test_a_command_that_failed_has_no_results_and_its_memory_is_the_next_ones(ho
     host.command(2, result_bytes=250)
     message, fd = host.process.command()
     assert (message.call_id, fd) == (2, None), "the worker has that memory already"
-    assert message.execute.results[0].blocks.memory_id == attached.memory_id
+    assert message.execute.results[0].blocks.memory_id == memory_id
     assert host.regions.keys() == {2}
 
 
 def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
     host.command(1, result_bytes=250)
-    attached = host.attached()
+    memory_id, _ = host.attached()
     host.process.command()
     host.slot.trim()
     monkeypatch.setattr(module, "_TRIM_AFTER_S", -1.0)
@@ -210,12 +194,11 @@ def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
     host.hear()
     host.slot.trim()
     detach, _ = host.process.command()
-    assert detach.detach_memory.memory_id == attached.memory_id
+    assert detach.detach_memory.memory_id == memory_id
 
 
 def test_the_worker_keeps_programs_where_this_host_does(host):
-    start = link_pb2.FrontEndMessage(start=link_pb2.Start(platform="cpu"))
-    host.slot.take_command(host_service_pb2.HostCommand(front_end_message=start.SerializeToString()))
+    host.take(link_pb2.FrontEndMessage(start={"platform": "cpu"}))
     message, _ = host.process.command()
     assert (message.start.platform, message.start.program_dir) == ("cpu", "/programs")
 
@@ -274,18 +257,8 @@ def test_results_that_arrive_while_the_slot_closes_release_their_memory_too(host
 
 
 def join_stream() -> JoinStream:
-    settings = AgentSettings(
-        server=parse_address("127.0.0.1:1"),
-        tls=None,
-        find_token=Token,
-        name="a",
-        address="127.0.0.1",
-        devices=1,
-        program_dir="",
-        array_dir="",
-        shared_memory=False,
-        log_level="info",
-    )
+    server = parse_address("127.0.0.1:1")
+    settings = AgentSettings(server, None, Token, "a", "127.0.0.1", 1, "", "", False, "info")
     return JoinStream(settings, "127.0.0.1", lambda *_, **__: None)
 
 
@@ -316,8 +289,8 @@ def test_a_join_call_ends_while_others_take_what_is_left_of_it():
         assert not taking.is_alive()
 
 
-def hosted(worker: subprocess.Popen[bytes] | None, link: socket.socket | None) -> HostedWorker:
-    started = host_service_pb2.WorkerStarted(start_id=4, pid=worker.pid if worker else 2**22 + 1)
+def hosted(pid: int, link: socket.socket) -> HostedWorker:
+    started = host_service_pb2.WorkerStarted(start_id=4, pid=pid)
     hello = host_service_pb2.Hello(name="a")
     return HostedWorker(hello, started, RelayedLink(4, 0, lambda _: None), link, lambda: None)
 
@@ -325,7 +298,7 @@ def hosted(worker: subprocess.Popen[bytes] | None, link: socket.socket | None) -
 def test_a_worker_that_has_ended_already_is_none():
     ours, theirs = socket.socketpair()
     with theirs, pytest.raises(ProcessLookupError):
-        hosted(None, ours)
+        hosted(2**22 + 1, ours)
     assert ours.fileno() == -1
 
 
@@ -334,10 +307,10 @@ def test_a_worker_of_this_host_is_killed_and_let_go_of():
     before = sorted(os.listdir("/proc/self/fd"))
     ours, theirs = socket.socketpair()
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process, theirs:
-        worker = hosted(process, ours)
+        worker = hosted(process.pid, ours)
         worker.kill()
         worker.set_exited(process.wait(PATIENCE_S))
-        assert worker.terminate() == -signal.SIGKILL
-        worker.kill()
-        assert worker.terminate() == -signal.SIGKILL
+        for _ in range(2):
+            assert worker.terminate() == -signal.SIGKILL
+            worker.kill()
     assert sorted(os.listdir("/proc/self/fd")) == before

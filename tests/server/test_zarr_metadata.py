@@ -1,7 +1,5 @@
 """Metadata of Zarr arrays: what is written, and what is refused with one clear error."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator
@@ -10,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rows import rows
+from server.damaged_files import NO_JSON_OBJECTS
 from server.refusals import refusal, refused
 
 from shardcall_core.call_error import Reason
@@ -95,10 +94,8 @@ def test_what_is_written_is_read(folder, tmp_path):
         ({"zarr_format": 2}, "is of version 2 of Zarr"),
         ({"node_type": "group"}, "is a 'group' of Zarr, and the server reads arrays: name one in it"),
         ({"shape": [7, -5]}, "as shape, and sizes of at least 0"),
-        ({"shape": [7, 5.0]}, "as shape"),
-        ({"shape": [7, True]}, "as shape"),
+        *(({"shape": shape}, "as shape") for shape in ([7, 5.0], [7, True], [1] * 65)),
         ({"shape": "75"}, "as shape, and a list is expected"),
-        ({"shape": [1] * 65}, "as shape"),
         ({"chunk_grid": grid(2)}, "and its array has rank 2"),
         ({"chunk_grid": grid(0, 5)}, "sizes of at least 1"),
         ({"chunk_grid": {"name": "regular"}}, "None as chunk_shape"),
@@ -116,9 +113,7 @@ def test_what_is_written_is_read(folder, tmp_path):
         ({"codecs": shards(chunk_shape=[2, 2])}, "do not divide"),
         ({"codecs": shards(), "chunk_grid": grid(2048, 2048)}, "chunks in a shard"),
         ({"codecs": [*shards(), {"name": "gzip"}]}, "has other codecs beside those of its shards"),
-        ({"fill_value": "http://"}, "as fill_value"),
-        ({"fill_value": None}, "as fill_value"),
-        ({"fill_value": [[1]]}, "as fill_value"),
+        *(({"fill_value": value}, "as fill_value") for value in ("http://", None, [[1]])),
         ({"storage_transformers": [{"name": "chunk-manifest"}]}, "has storage transformers"),
         ({"kvstore": {"driver": "http", "path": "http://localhost"}}, "has the extension 'kvstore'"),
     ],
@@ -129,19 +124,7 @@ def test_other_metadata_is_refused(changes, text, folder, tmp_path):
     assert text in str(error.value)
 
 
-@rows(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"7",
-        b"\xff\xfe",
-        b"[" * 100_000,
-        b"{" + b" " * (1 << 20) + b"}",
-        b'{"a": ' + b"9" * 5000 + b"}",
-    ],
-)
+@rows("content", [*NO_JSON_OBJECTS, b"{" + b" " * (1 << 20) + b"}", b'{"a": ' + b"9" * 5000 + b"}"])
 def test_what_is_no_json_object_is_refused(content, folder, tmp_path):
     assert refusal(parsed, folder, tmp_path, content).reason is Reason.FILE_DAMAGED
 

@@ -1,7 +1,5 @@
 """Functions that run on several threads at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
