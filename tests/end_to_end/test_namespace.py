@@ -64,11 +64,24 @@ def test_functions_of_numpy_run_on_the_mesh(put, number):
     same(CALLS[number](put), CALLS[number](lambda x: x))
 
 
-def test_descending_sorts_keep_the_sequence_of_equal_elements(client):
-    x = np.array([3, 1, 2, 3, 1, 2, 0], float)
+@pytest.mark.parametrize("x", [[3, 1, 2, 3, 1, 2, 0], [0.0, np.nan, -0.0, 1, -np.inf, np.nan, 1], [1j, 2, np.nan, 1]])
+def test_descending_sorts_keep_the_sequence_of_equal_elements_and_nan_is_last(client, x):
+    x = np.array(x)
     h = client.put(x, mesh=sc.Mesh(x=2))
-    same(client.xp.sort(h, descending=True), np.sort(x)[::-1])
-    same(client.xp.argsort(h, descending=True), np.argsort(-x, stable=True))
+    expected, order = -np.sort(-x, stable=True), np.argsort(-x, stable=True)
+    same(client.xp.sort(h, descending=True), expected)
+    same(client.xp.argsort(h, descending=True), order)
+    if np.lib.NumpyVersion(np.__version__) < "2.5.0":
+        with pytest.raises(TypeError, match="descending"):
+            h.sort(descending=True)
+        return
+    same(np.sort(h, descending=True), np.sort(x, descending=True))
+    same(np.argsort(h, stable=True, descending=True), order)
+    same(h.argsort(descending=True), order)
+    with pytest.raises(ValueError, match="can't be provided at the same time"):
+        h.sort(kind="stable", descending=True)
+    h.sort(descending=True)
+    same(h, expected)
 
 
 def test_arrays_say_where_they_are(client, put):
