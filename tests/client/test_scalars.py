@@ -39,6 +39,19 @@ def test_integers_that_do_not_fit_are_reported_by_their_size():
         typed("add", (2**63, 1.5))
 
 
+def test_where_takes_the_integers_that_it_takes_in_numpy():
+    """From NumPy 2.5 on, none that the type does not hold."""
+    array = np.ones(2, np.uint8)
+    for number in (3, -3, 300, 2**63):
+        try:
+            expected = np.where([False, True], array, number)
+        except OverflowError:
+            with pytest.raises(OperandOverflowError, match="does not fit uint8"):
+                typed("where", (True, array, number))
+        else:
+            np.testing.assert_array_equal(typed("where", (True, array, number))[2], expected[0])
+
+
 def test_reductions_begin_with_a_number_of_the_results_type():
     assert typed_initial("sum", np.ones(2, np.int8), None, 300).dtype == np.int64
     assert typed_initial("max", np.ones(2, np.float16), None, 3).dtype == np.float16

@@ -259,22 +259,23 @@ def test_the_command_line_asks_by_tls_and_says_in_one_line_why_a_handshake_faile
 
 
 @pytest.mark.parametrize(
-    ("days", "name", "problem", "fix"),
+    ("days", "name", "authority", "problem", "fix"),
     [
-        ((-2, 9), "localhost", "", ""),
-        ((-9, -2), "localhost", "certificate has expired", "certificates FOLDER --renew"),
-        ((-2, 9), "example.test", "not valid for 'localhost'", "--renew --host localhost"),
-        (None, "localhost", "local issuer", "--ca-certificate ca.pem"),
+        ((-2, 9), "localhost", "copy/ca.pem", "", ""),
+        ((-2, 9), "localhost", "copy/server.pem", "", ""),
+        ((-9, -2), "localhost", "copy/ca.pem", "certificate has expired", "certificates FOLDER --renew"),
+        ((-2, 9), "example.test", "copy/ca.pem", "not valid for 'localhost'", "--renew --host localhost"),
+        (None, "localhost", "strangers/ca.pem", "local issuer", "--ca-certificate ca.pem"),
     ],
-    ids=["right", "expired", "another name", "another authority"],
+    ids=["right", "the certificate itself is trusted", "expired", "another name", "another authority"],
 )
-def test_doctor_explains_a_certificate_that_is_refused(days, name, problem, fix, trust, strangers, tmp_path):
+def test_doctor_explains_a_certificate_that_is_refused(days, name, authority, problem, fix, trust, strangers, tmp_path):
     copied = Trust(Path(shutil.copytree(trust.folder, tmp_path / "copy")))
+    shutil.copytree(strangers.folder, tmp_path / "strangers")
     if days:
         copied.replace("server", days, name)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(copied.folder / "server.pem", copied.folder / "server.key")
-    authority = (trust if days else strangers).authority.read_bytes()
     with socket.create_server(("localhost", 0)) as listener, ThreadPoolExecutor(1) as threads:
 
         def serve():
@@ -283,7 +284,7 @@ def test_doctor_explains_a_certificate_that_is_refused(days, name, problem, fix,
 
         served = threads.submit(serve)
         (check,) = client_checks.certificates(
-            parse_address(f"localhost:{listener.getsockname()[1]}"), Tls(authority=authority)
+            parse_address(f"localhost:{listener.getsockname()[1]}"), Tls((tmp_path / authority).read_bytes())
         )
         served.result(60)
     assert (check.state == "failed", problem in check.detail, fix in check.fix) == (bool(problem), True, True)

@@ -30,6 +30,8 @@ _REFUSED_FIXES = {  # by X509_V_ERR of OpenSSL
     62: "connect by a name in it, or add this one there: shardcall certificates FOLDER --renew --host NAME",
     64: "connect by a name in it, or add this one there: shardcall certificates FOLDER --renew --host NAME",
 }
+# What gRPC accepts. Python's defaults are stricter: from 3.13 on in what a certificate says, before in who signed it.
+_FLAGS_OF_GRPC = ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_TRUSTED_FIRST
 _DAY_S = 86400
 _SOON_DAYS = 14
 
@@ -104,6 +106,7 @@ def certificates(where: Address, encryption: Tls | None) -> Iterator[Check]:
         return
     authority = encryption.authority.decode("ascii", "replace") if encryption.authority else None
     context = ssl.create_default_context(cadata=authority)
+    context.verify_flags = _FLAGS_OF_GRPC
     context.set_alpn_protocols(["h2"])
     try:
         with (

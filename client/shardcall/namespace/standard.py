@@ -89,11 +89,13 @@ def sort(
     Args:
         x: the array.
         axis: the axis; None for the flattened array.
-        descending: whether to begin with the greatest elements.
+        descending: whether to begin with the greatest elements; NaN is last all the same.
         stable: has no effect: equal elements keep their sequence.
         options: those of `Client.sort`.
     """
     del stable
+    if descending and is_inexact(type_of(x).dtype):
+        return xp.negative(KernelMethods.sort(xp, xp.negative(x), axis, **options))
     result = KernelMethods.sort(xp, x, axis, **options)
     return xp.flip(result, -1 if axis is None else axis) if descending else result
 
@@ -107,6 +109,8 @@ def argsort(
     x = with_axis(xp, x, axis)
     if not descending:
         return KernelMethods.argsort(xp, x, axis, **options)
+    if is_inexact(type_of(x).dtype):
+        return KernelMethods.argsort(xp, xp.negative(x), axis, **options)
     x, axis = (KernelMethods.reshape(xp, x, -1), -1) if axis is None else (x, axis)
     shape = type_of(x).shape
     # The indices in the flipped array, counted from its end, so that equal elements keep their sequence.

@@ -139,11 +139,13 @@ class ArrayProtocols(ArrayOperators):
         self._functions.put(self, indices, values, mode)
 
     def sort(
-        self, axis: SupportsIndex = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
-    ) -> None:
-        """Sorts the elements along an axis, as ``numpy.ndarray.sort``."""
+        self, axis: SupportsIndex = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None,
+        descending: bool | None = None,
+    ) -> None:  # fmt: skip
+        """Sorts the elements along an axis, as ``numpy.ndarray.sort``; NumPy has ``descending`` from 2.5 on."""
+        options: dict[str, Any] = {} if descending is None else {"descending": descending}
         with self._writing():
-            self._assign(np.sort(self, operator.index(axis), kind, order, stable=stable))
+            self._assign(np.sort(self, operator.index(axis), kind, order, stable=stable, **options))
 
     def partition(self, kth: Any, /, axis: SupportsIndex = -1, kind: Any = "introselect", order: Any = None) -> None:
         """Sorts the elements along an axis, as ``numpy.ndarray.partition`` allows.

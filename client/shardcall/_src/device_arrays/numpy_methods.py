@@ -139,10 +139,15 @@ class NumPyMethods:
         return self._functions.repeat(self, repeats, axis)  # type: ignore[no-any-return]
 
     def argsort(
-        self, axis: SupportsIndex | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None
-    ) -> Self:
-        """Returns the indices that sort an axis; equal elements keep their sequence."""
-        return _numpy.argsort(self, axis, kind, order, stable=stable)  # type: ignore[no-any-return]
+        self, axis: SupportsIndex | None = -1, kind: Any = None, order: Any = None, *, stable: bool | None = None,
+        descending: bool | None = None,
+    ) -> Self:  # fmt: skip
+        """Returns the indices that sort an axis; equal elements keep their sequence.
+
+        NumPy has ``descending`` from 2.5 on.
+        """
+        options: dict[str, Any] = {} if descending is None else {"descending": descending}
+        return _numpy.argsort(self, axis, kind, order, stable=stable, **options)  # type: ignore[no-any-return]
 
     def argpartition(
         self, kth: Any, /, axis: SupportsIndex | None = -1, kind: Any = "introselect", order: Any = None

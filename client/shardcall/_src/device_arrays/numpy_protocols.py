@@ -39,11 +39,12 @@ _TO_ANY_TYPE = frozenset(
 """Functions whose results NumPy converts to the type of ``out``, whatever is lost."""
 _TO_LARGER = frozenset(("percentile", "quantile", "nanpercentile", "nanquantile", "nanmedian"))
 """Functions whose results NumPy broadcasts to the shape of ``out``."""
-_FROM_SAFE = frozenset(("take", "compress"))
-"""Functions of which NumPy converts ``out`` to the type of the result first, and the result back."""
+_TAKING = frozenset(("take", "compress"))
+"""Functions with a rule of their own for the type of ``out``, which versions of NumPy have changed."""
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _RENAMED = {"a_min": "min", "a_max": "max"}  # the bounds of clip
 _WITHOUT_EFFECT = ("subok", "overwrite_input", "optimize")
+_ALGORITHM = ("kind", "order", "stable")  # of sorts
 _DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "out": (None,),
     "dtype": (None,),
@@ -139,8 +140,8 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
             continue
         if np.shape(target) != result.shape and function.__name__ not in _TO_LARGER:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
-        if function.__name__ in _FROM_SAFE:
-            _check_safe(target, result)
+        if function.__name__ in _TAKING:
+            _check_taking(target, result)
             casting = "unsafe"
         if function is np.dot and (target.dtype != result.dtype or not target.flags.c_contiguous):
             raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
@@ -245,8 +246,9 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
     """
     named = {name: value for name, value in named.items() if value is not _NO_VALUE and name not in _WITHOUT_EFFECT}
     if operands := _ON_ONE_ELEMENT.get(shown.removeprefix("numpy.")):
-        algorithm = {name: named.pop(name) for name in ("kind", "order", "stable") if name in named}
+        algorithm = {name: named[name] for name in (*_ALGORITHM, "descending") if name in named}
         getattr(np, shown.removeprefix("numpy."))(*operands, **algorithm)
+        named = {name: value for name, value in named.items() if name not in _ALGORITHM}
     if "order" in named:
         check_row_major(named.pop("order"))
     accepted, _ = _parameters(run)
@@ -334,17 +336,19 @@ def _check_targets(out: Sequence[Any]) -> None:
             raise TypeError(f"out is of the type {type(target).__name__}; give an array of NumPy or on the mesh")
 
 
-def _check_safe(target: Any, result: Any) -> None:
-    """Checks that the type of a result holds the values of its target.
+def _check_taking(target: Any, result: Any) -> None:
+    """Checks that ``numpy.take`` converts a result to the type of its target, with the warnings that it gives.
 
     Raises:
         TypeError: if it does not.
     """
-    if not np.can_cast(target.dtype, result.dtype, "safe"):
+    try:
+        np.take(np.zeros(1, result.dtype), [0], out=np.zeros(1, target.dtype))
+    except TypeError:
         raise TypeError(
-            f"out is of {target.dtype.name} and the result of {result.dtype.name}, to which the rule 'safe' does not "
-            f"allow a conversion; give an out of {result.dtype.name}"
-        )
+            f"out is of {target.dtype.name} and the result of {result.dtype.name}, between which NumPy does not "
+            f"convert here; give an out of {result.dtype.name}"
+        ) from None
 
 
 def _check_matrices(name: str, result: Any, out: Any, count: int) -> None:

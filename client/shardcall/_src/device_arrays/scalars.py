@@ -19,6 +19,8 @@ from shardcall_core.types.errors import InvalidOperandError, OperandOverflowErro
 _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")
 _MAX_DIGITS = 10**60
+_WHERE_LEAVES_OUT_BITS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
+"""Whether ``numpy.where`` takes integers that the type does not hold, without their upper bits."""
 
 
 def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLike | None, ...]:
@@ -178,8 +180,8 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
     except TypeError:
         return _in_type(number, None)
     except OverflowError:
-        if name == "where" and type(number) is int and (number in _INT64 or number in _UINT64):
-            # NumPy leaves out the upper bits.
+        is_taken = _WHERE_LEAVES_OUT_BITS and name == "where"
+        if is_taken and type(number) is int and (number in _INT64 or number in _UINT64):
             return np.asarray(number).astype(dtype)
         if name not in COMPARISONS:
             number = getattr(number, "number", number)
