@@ -55,11 +55,24 @@ def test_decompositions_have_numpys_names(strict_client):
     assert isinstance(np.meshgrid(h[0, 0], h[0, 1]), tuple)
 
 
-def test_descending_sorts_keep_the_sequence_of_equal_elements(strict_client):
-    x = np.array([3, 1, 2, 3, 1, 2, 0], float)
+@pytest.mark.parametrize("x", [[3, 1, 2, 3, 1, 2, 0], [0.0, np.nan, -0.0, 1, -np.inf, np.nan, 1], [1j, 2, np.nan, 1]])
+def test_descending_sorts_keep_the_sequence_of_equal_elements_and_nan_is_last(strict_client, x):
+    x = np.array(x)
     h = strict_client.put(x, mesh=sc.Mesh(x=2))
-    same(strict_client.xp.sort(h, descending=True).get(), np.sort(x)[::-1])
-    same(strict_client.xp.argsort(h, descending=True).get(), np.argsort(-x, stable=True))
+    expected, order = -np.sort(-x, stable=True), np.argsort(-x, stable=True)
+    same(strict_client.xp.sort(h, descending=True).get(), expected)
+    same(strict_client.xp.argsort(h, descending=True).get(), order)
+    if np.lib.NumpyVersion(np.__version__) < "2.5.0":
+        with pytest.raises(TypeError, match="descending"):
+            h.sort(descending=True)
+        return
+    same(np.sort(h, descending=True).get(), np.sort(x, descending=True))
+    same(np.argsort(h, stable=True, descending=True).get(), order)
+    same(h.argsort(descending=True).get(), order)
+    with pytest.raises(ValueError, match="can't be provided at the same time"):
+        h.sort(kind="stable", descending=True)
+    h.sort(descending=True)
+    same(h.get(), expected)
 
 
 FLATTENED = """
