@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-import statistics
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from end_to_end.processes import wait_for
+from faults.callers import Callers, small_diff
 from faults.long_programs import works
-from servers import ServerProcess, alive, holds_nothing, start_server
+from servers import ServerProcess, alive, holds_nothing
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
 CLIENTS, KILLS = 20, 50
-TIMEOUT_S = 120.0
 
 
 def worker_and_spare(server: ServerProcess, client: sc.Client) -> tuple[int, int]:
@@ -83,109 +77,42 @@ def test_a_server_set_to_keep_none_has_no_spare_and_a_signal_ends_it(server_fact
         ends_cleanly_during_a_restart(server, client)
 
 
-@dataclass
-class Callers:
-    """Clients that call continuously, and the outcomes of their calls.
-
-    Attributes:
-        address: the server's.
-        right: when each call began that was answered right, and when it ended.
-        error_times: when a call failed because the mesh restarted.
-        wrong: descriptions of wrong answers.
-    """
-
-    address: str
-    right: list[tuple[float, float]] = field(default_factory=list)
-    error_times: list[float] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-    stopping: threading.Event = field(default_factory=threading.Event)
-
-    def call_repeatedly(self, number: int) -> None:
-        x = np.random.default_rng(number).standard_normal((64, 16))
-        expected = np.diff(x, axis=0)
-        with sc.connect(self.address, call_stream=bool(number % 2)) as client:
-            while not self.stopping.is_set():
-                began = time.monotonic()
-                try:
-                    result = client.diff(x, axis=0, timeout=TIMEOUT_S).array
-                except sc.MeshRestartedError:
-                    self.error_times.append(time.monotonic())
-                except sc.ShardcallError as error:
-                    self.wrong.append(repr(error))
-                else:
-                    self.right.append((began, time.monotonic()))
-                    if not np.array_equal(result, expected):
-                        self.wrong.append(f"{number}: {result}")
-
-    def next_right(self, since: float) -> float | None:
-        """The seconds from a moment to the first right answer to a call that began after it."""
-        return min((end - since for begin, end in self.right.copy() if begin >= since), default=None)
-
-
 def test_workers_killed_under_load_cost_no_right_answer(server_factory, figure):
     """Each time the spare takes over, and another stands by; a signal ends them all."""
     server = server_factory("--spare-worker", why="its worker is killed")
-    before = set(os.listdir("/dev/shm"))
-    callers = Callers(server.address)
-    killed: list[tuple[float, int]] = []
-    with sc.connect(server.address) as client, ThreadPoolExecutor(CLIENTS) as pool, ExitStack() as stack:
+    before, killed = set(os.listdir("/dev/shm")), list[int]()
+    with sc.connect(server.address) as client:
         works(client)
         worker, spare = worker_and_spare(server, client)
-        calls = [pool.submit(callers.call_repeatedly, number) for number in range(CLIENTS)]
-        stack.callback(callers.stopping.set)
-        wait_for(lambda: len(callers.right) > CLIENTS)
-        for number in range(KILLS):
-            killed.append((time.monotonic(), worker))
-            os.kill(worker, signal.SIGKILL)
-            wait_for(lambda: callers.next_right(killed[-1][0]) is not None)
-            successor = spare
-            if number == KILLS - 1:
-                callers.stopping.set()  # the next spare starts sooner without them
-            worker, spare = worker_and_spare(server, client)
-            assert worker == successor
-        for call in calls:
-            call.result(TIMEOUT_S + 60)
+        with Callers(frozenset({"MESH_RESTARTED"})).calling(server.address, [small_diff] * CLIENTS) as callers:
+            wait_for(lambda: len(callers.right()) > CLIENTS)
+            for _ in range(KILLS):
+                killed.append(worker)
+                moment = time.monotonic()
+                os.kill(worker, signal.SIGKILL)
+                wait_for(lambda moment=moment: bool(callers.right(moment)))
+                successor = spare
+                worker, spare = worker_and_spare(server, client)
+                assert worker == successor
         assert callers.wrong == []
-        assert client.usage().mesh.restarts >= len(killed)
+        assert client.usage().mesh.restarts >= KILLS
         wait_for(lambda: holds_nothing(client))
-        pids = {*server.worker_pids(), *(pid for _, pid in killed)}
         # Ended processes that were not waited for would still be among the children.
-        assert not {pid for _, pid in killed} & set(server.worker_pids())
+        assert not {*killed} & {*server.worker_pids()}
+        pids = [*server.worker_pids(), *killed]
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(120) == 0
     wait_for(lambda: not any(map(alive, pids)))
     assert {name for name in set(os.listdir("/dev/shm")) - before if "shardcall" in name} == set()
-    figure(_summary(callers, [moment for moment, _ in killed]))
+    figure(f"{KILLS} kills: {callers}")
 
 
-def _summary(callers: Callers, killed: list[float]) -> str:
-    delays = [moment - max(kill for kill in killed if kill <= moment) for moment in callers.error_times]
-    again = [taken for kill in killed if (taken := callers.next_right(kill)) is not None]
-    worst = max(end - begin for begin, end in callers.right)
-    return (
-        f"{len(killed)} kills, {len(callers.right)} right answers, {len(delays)} calls failed after "
-        f"{_median(delays):.3f} s, {max(delays, default=0):.3f} s at most; next right answer "
-        f"after {_median(again):.2f} s, {max(again):.2f} s at most; the longest call took {worst:.2f} s"
-    )
-
-
-def _median(values: list[float]) -> float:
-    return statistics.median(values) if values else 0.0
-
-
-def test_a_second_signal_during_a_restart_ends_at_once(tmp_path):
-    process = start_server("--devices", "8", "--spare-worker", log=tmp_path / "log")
-    try:
-        assert process.stdout is not None
-        assert "ready" in process.stdout.readline()
-        server = ServerProcess(process, "")
-        pids = server.worker_pids()
-        os.kill(pids[0], signal.SIGKILL)
-        process.send_signal(signal.SIGTERM)
-        wait_for(lambda: "draining" in (tmp_path / "log").read_text() or process.poll() is not None)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) in (0, 128 + signal.SIGTERM)
-        wait_for(lambda: not any(map(alive, pids)))
-    finally:
-        process.kill()
-        process.communicate()
+def test_a_second_signal_during_a_restart_ends_at_once(server_factory, tmp_path):
+    server = server_factory("--spare-worker", log=tmp_path / "log", why="it ends while its worker restarts")
+    pids, process = server.worker_pids(), server.process
+    os.kill(pids[0], signal.SIGKILL)
+    process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "draining" in (tmp_path / "log").read_text() or process.poll() is not None)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) in (0, 128 + signal.SIGTERM)
+    wait_for(lambda: not any(map(alive, pids)))
