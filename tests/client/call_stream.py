@@ -29,9 +29,6 @@ class SentCall:
     cancelled: bool = False
     outcome: Any = None
     done: bool = False
-    answered: bool = True
-    refused: bool = False
-    repeated: int = 0
     callbacks: list[Any] = field(default_factory=list)
 
     def result(self, deadline):
@@ -92,18 +89,7 @@ class FakeCallStream:
     def wait_accepted(self, deadline):
         return not self.is_refused
 
-    def send(
-        self,
-        call,
-        operands,
-        deadline,
-        *,
-        lease_id=b"",
-        result_handles=(),
-        refuse_transfers=False,
-        request_id="",
-        sending=None,
-    ):
+    def send(self, call, operands, deadline, *, lease_id=b"", result_handles=(), request_id="", sending=None, **_):
         values = [o.handle if hasattr(o, "handle") else o for o in operands]
         sent = SentCall(call, values, list(result_handles), lease_id, request_id, deadline)
         if sending is not None:
@@ -139,9 +125,6 @@ class FakeCallStream:
 
     def delete(self, handles, *, with_named=False):
         self.add(list(handles))
-
-    def renew_token(self, error, deadline):
-        return False
 
     def close(self):
         for item in self.items:

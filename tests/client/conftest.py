@@ -12,6 +12,8 @@ from typing import Any
 
 import grpc
 import pytest
+from client.memory_server import MemoryServer
+from client.stream_server import TIMING, StreamServer, rich_status
 
 import shardcall
 from shardcall.v1 import (
@@ -22,14 +24,13 @@ from shardcall.v1 import (
     mesh_pb2,
     server_info_service_pb2,
     server_info_service_pb2_grpc,
-    timing_pb2,
 )
 
 PLAN = kernel_pb2.Plan(
     kernel="echo", mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)], device_ids=[0]), strategy="plain"
 )
 MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="axis was 0, is 1")
-TIMING = timing_pb2.Timing(receive_seconds=0.25, execute_seconds=0.5, total_seconds=1.0)
+ECHO = kernel_pb2.KernelDescription(name="echo", version=1, summary="Returns its operands.")
 
 
 def echo(request: Any, context: grpc.ServicerContext) -> Any:
@@ -108,7 +109,7 @@ Abort = Callable[..., None]
 
 
 @dataclass
-class FakeServer:
+class FakeServer(kernel_service_pb2_grpc.KernelServiceServicer, server_info_service_pb2_grpc.ServerInfoServiceServicer):
     """The behaviour of each RPC; a test replaces the one under test. ``requests`` are the unary ones that came."""
 
     address: str
@@ -135,52 +136,40 @@ class FakeServer:
 
         self.execute, self.execute_stream = unary, stream
 
-
-class _Kernels(kernel_service_pb2_grpc.KernelServiceServicer):
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
-
     def _note(self, request: Any, context: grpc.ServicerContext) -> None:
-        self._server.requests.append(request)
-        self._server.metadata.append(dict(context.invocation_metadata()))
+        self.requests.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
 
     def Execute(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._note(request, context)
-        return self._server.execute(request, context)
+        return self.execute(request, context)
 
     def ExecuteStream(self, request_iterator: Any, context: grpc.ServicerContext) -> Any:
         self._note("stream", context)
-        yield from self._server.execute_stream(request_iterator, context)
+        yield from self.execute_stream(request_iterator, context)
 
     def CallStream(self, request_iterator: Any, context: grpc.ServicerContext) -> Any:
-        yield from self._server.call_stream(request_iterator, context)
+        yield from self.call_stream(request_iterator, context)
 
     def Plan(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._note(request, context)
-        return self._server.plan(request, context)
+        return self.plan(request, context)
 
     def Compile(self, request: Any, context: grpc.ServicerContext) -> Any:
         self._note(request, context)
-        return self._server.compile(request, context)
+        return self.compile(request, context)
 
     def ListKernels(self, request: Any, context: grpc.ServicerContext) -> Any:
-        kernel = kernel_pb2.KernelDescription(name="echo", version=1, summary="Returns its operands.")
-        return kernel_service_pb2.ListKernelsResponse(kernels=[kernel])
+        return kernel_service_pb2.ListKernelsResponse(kernels=[ECHO])
 
     def DescribeKernel(self, request: Any, context: grpc.ServicerContext) -> Any:
-        kernel = kernel_pb2.KernelDescription(name=request.kernel, version=1, summary="Returns its operands.")
-        return kernel_service_pb2.DescribeKernelResponse(kernel=kernel)
-
-
-class _Info(server_info_service_pb2_grpc.ServerInfoServiceServicer):
-    def __init__(self, server: FakeServer) -> None:
-        self._server = server
+        return kernel_service_pb2.DescribeKernelResponse(kernel=ECHO)
 
     def GetUsage(self, request: Any, context: grpc.ServicerContext) -> Any:
         return server_info_service_pb2.GetUsageResponse(regions=1, arrays=2, descriptors=30)
 
     def GetServerInfo(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return self._server.info(request, context)
+        return self.info(request, context)
 
 
 @contextmanager
@@ -190,8 +179,8 @@ def serving(extend: Callable[[grpc.Server], None] = lambda grpc_server: None) ->
     options = [("grpc.max_receive_message_length", limit), ("grpc.max_send_message_length", limit)]
     grpc_server = grpc.server(futures.ThreadPoolExecutor(4), options=options)
     fake = FakeServer(address=f"127.0.0.1:{grpc_server.add_insecure_port('127.0.0.1:0')}")
-    kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(_Kernels(fake), grpc_server)
-    server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(_Info(fake), grpc_server)
+    kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(fake, grpc_server)
+    server_info_service_pb2_grpc.add_ServerInfoServiceServicer_to_server(fake, grpc_server)
     extend(grpc_server)
     grpc_server.start()
     yield fake
@@ -213,8 +202,6 @@ def client(server: FakeServer) -> Iterator[shardcall.Client]:
 @pytest.fixture
 def memory(tmp_path: Path, abort: Abort) -> Iterator[Any]:
     """The state of a server that shares memory and keeps arrays; ``memory.server`` is the server."""
-    from client.memory_server import MemoryServer  # not at the top: a test's server of its own knows no such module
-
     with MemoryServer(tmp_path) as holds, serving(holds.add_to) as fake:
         holds.begin(fake, default_info(), abort)
         yield holds
@@ -236,8 +223,6 @@ def info() -> Any:
 @pytest.fixture
 def streams(server: FakeServer, info: Any) -> Any:
     """The call streams of the server; `Call.answer` answers with the operands."""
-    from client.stream_server import StreamServer  # as for `memory`
-
     streams = StreamServer()
     server.info = lambda request, context: info
     server.call_stream = streams.serve
@@ -254,8 +239,6 @@ def stream_client(server: FakeServer, streams: Any) -> Iterator[shardcall.Client
 @pytest.fixture
 def abort() -> Abort:
     """Ends a call as the server's interceptor does: status, details and timing."""
-
-    from client.stream_server import rich_status  # as for `memory`
 
     def abort_call(
         context: grpc.ServicerContext,

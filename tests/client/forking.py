@@ -36,17 +36,23 @@ from shardcall.v1 import kernel_pb2
 from shardcall_core.wire import forks
 
 
-def in_child(deed):
-    """Runs it in a forked child, which must come to its end."""
+def forked(deed):
+    """Returns the id of a child that does it, and whose exit status is 0 unless it fails."""
     child = os.fork()
     if not child:
         try:
             deed()
             os._exit(0)
-        except BaseException as error:  # noqa: BLE001  # the test reports every failure
-            sys.__stderr__.write(f"in the child: {error!r}\n")
+        except BaseException:  # noqa: BLE001  # the test reports every failure
+            traceback.print_exc(file=sys.__stderr__)
         finally:
             os._exit(1)
+    return child
+
+
+def in_child(deed):
+    """Runs it in a forked child, which must come to its end."""
+    child = forked(deed)
     deadline, status = time.monotonic() + 20, (0, 0)
     while not status[0] and time.monotonic() < deadline:
         status = os.waitpid(child, os.WNOHANG)
@@ -199,15 +205,11 @@ def a_child_lets_the_local_server_alone():
 def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
     server, go = ServerProcess(READY_SERVER), os.pipe()
     server.wait_for_ready(20)
-    child = os.fork()
-    if not child:
-        os.close(go[1])
-        os.read(go[0], 1)
-        os._exit(0)
+    child = forked(lambda: (os.close(go[1]), os.read(go[0], 1)))
     server.process.stdin.close()
     assert server.process.wait(20) == 0
-    os.close(go[0])
-    os.close(go[1])
+    for end in go:
+        os.close(end)
     os.waitpid(child, 0)
     server.stop()
 
@@ -235,11 +237,11 @@ with serving() as server:
 """
 
 
-def start_server():
-    """Returns the process of a server, which answers a line with its numbers of RPCs and streams; it ends with us."""
+def python_of_tests(code):
+    """Returns a process of Python that imports modules of the tests, and has pipes for its input and output."""
     path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-c", SERVE], env={**os.environ, "PYTHONPATH": path}, **pipes)
+    return subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, **pipes)
 
 
 @contextlib.contextmanager
@@ -327,20 +329,17 @@ SERVER = {}
 
 def main():
     """Runs each scenario, and prints a line of JSON for it: its name, and what went wrong."""
-    SERVER["process"] = start_server()
+    SERVER["process"] = python_of_tests(SERVE)  # which answers a line with its numbers of RPCs and streams
     SERVER["address"] = SERVER["process"].stdout.readline().strip()
     for name, deed in DEEDS.items():
         reading, writing = os.pipe()
-        if not (scenario := os.fork()):
+
+        def with_errors_in_the_pipe(deed=deed, writing=writing):
             os.dup2(writing, sys.stderr.fileno())
-            os.closerange(writing, writing + 1)
-            try:
-                deed()
-                os._exit(0)
-            except BaseException:  # noqa: BLE001  # the test reports every failure
-                traceback.print_exc(file=sys.__stderr__)
-            finally:
-                os._exit(1)
+            os.close(writing)
+            deed()
+
+        scenario = forked(with_errors_in_the_pipe)
         os.close(writing)
         with os.fdopen(reading, errors="replace") as stderr:
             said = stderr.read()

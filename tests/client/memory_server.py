@@ -46,10 +46,11 @@ class Stored:
 
 
 @dataclass
-class MemoryServer:
+class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_service_pb2_grpc.ArrayServiceServicer):
     """Segments by real sockets and memory files, arrays in a dict, and a kernel that returns its operands.
 
-    ``calls`` are the requests that came, ``ended`` the ids of segments whose lease ended.
+    ``calls`` are the requests that came, ``asked`` counts those for segments, ``ended`` are the ids of segments whose
+    lease ended. ``refuse`` and ``refuse_opening`` are the status and reason with which calls and segments are refused.
     """
 
     folder: Path
@@ -65,7 +66,9 @@ class MemoryServer:
     info: Any = None
     abort: Any = None
     before: Any = lambda request, context: None
-    before_opening: Any = lambda request, context: None
+    refuse: tuple = ()
+    refuse_opening: tuple = ()
+    asked: int = 0
 
     def __enter__(self):
         self.listener = socket.socket(socket.AF_UNIX)
@@ -94,8 +97,8 @@ class MemoryServer:
         server.execute, server.execute_stream = self.execute, self.execute_stream
 
     def add_to(self, grpc_server):
-        segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(_Segments(self), grpc_server)
-        array_service_pb2_grpc.add_ArrayServiceServicer_to_server(_Arrays(self), grpc_server)
+        segment_service_pb2_grpc.add_SegmentServiceServicer_to_server(self, grpc_server)
+        array_service_pb2_grpc.add_ArrayServiceServicer_to_server(self, grpc_server)
 
     # The segment broker's socket.
 
@@ -121,8 +124,10 @@ class MemoryServer:
             self.segments.pop(segment_id, None)
             self.ended.put(segment_id)
 
-    def open(self, request, context):
-        self.before_opening(request, context)
+    def OpenSegment(self, request, context):
+        self.asked += 1
+        if self.refuse_opening:
+            self.abort(context, *self.refuse_opening)
         size = -(-request.size_bytes // STEP) * STEP
         fd = os.memfd_create("segment", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
         os.ftruncate(fd, size)
@@ -137,15 +142,19 @@ class MemoryServer:
 
     # The kernel.
 
-    def execute(self, request, context):
+    def note(self, request, context):
         self.calls.append(request)
         self.before(request, context)
+        if self.refuse:
+            self.abort(context, *self.refuse)
+
+    def execute(self, request, context):
+        self.note(request, context)
         return self.answer(request, {}, context, streamed=None)
 
     def execute_stream(self, requests, context):
         header = next(requests).header
-        self.calls.append(header)
-        self.before(header, context)
+        self.note(header, context)
         chunks: dict[int, bytearray] = {}
         for request in requests:
             chunks.setdefault(request.chunk.index, bytearray()).extend(request.chunk.data)
@@ -181,7 +190,7 @@ class MemoryServer:
                 result.streamed.SetInParent()
                 streamed.append((index, data))
             elif len(data) > MIB:
-                self.fail(context, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
+                self.abort(context, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
             else:
                 result.inline.data = data
             results.append(result)
@@ -231,53 +240,27 @@ class MemoryServer:
 
     def memory(self, segment_id, context):
         if segment_id not in self.segments:
-            self.fail(context, grpc.StatusCode.NOT_FOUND, "SEGMENT_NOT_FOUND")
+            self.abort(context, grpc.StatusCode.NOT_FOUND, "SEGMENT_NOT_FOUND")
         return self.segments[segment_id]
-
-    def fail(self, context, status, reason):
-        self.abort(context, status, reason)
-
-
-def placement(array_type, spec=None):
-    return kernel_pb2.ArrayPlacement(
-        type=array_type,
-        spec=spec or ROWS,
-        padded_shape=array_type.shape,
-        block_shape=[-(-n // 4) for n in array_type.shape],
-    )
-
-
-class _Segments(segment_service_pb2_grpc.SegmentServiceServicer):
-    def __init__(self, memory):
-        self._memory = memory
-
-    def OpenSegment(self, request, context):
-        return self._memory.open(request, context)
-
-
-class _Arrays(array_service_pb2_grpc.ArrayServiceServicer):
-    def __init__(self, memory):
-        self._memory = memory
 
     def PutArray(self, request_iterator: Iterator[Any], context):
         header = next(request_iterator).header
-        self._memory.calls.append(header)
-        self._memory.before(header, context)
+        self.note(header, context)
         data = b"".join(request.chunk.data for request in request_iterator)
-        value = self._memory.value(header.array, data, context)
+        value = self.value(header.array, data, context)
         spec = header.spec.spec if header.spec.HasField("spec") else None
         mesh = header.mesh if header.HasField("mesh") else None
-        stored = self._memory.store(header.array.type, value, header.lease_id, mesh, spec)
+        stored = self.store(header.array.type, value, header.lease_id, mesh, spec)
         return array_service_pb2.PutArrayResponse(array=stored.description, timing=TIMING)
 
     def GetArray(self, request, context):
-        self._memory.calls.append(request)
-        stored = self._memory.find(request.handle, context)
+        self.calls.append(request)
+        stored = self.find(request.handle, context)
         result = kernel_service_pb2.Result(type=stored.description.placement.type)
         space, data = request.result_space, stored.data
         in_segment = space.segment_id and len(data) <= space.size_bytes
         if in_segment:
-            memory = self._memory.memory(space.segment_id, context)
+            memory = self.memory(space.segment_id, context)
             memory[space.offset : space.offset + len(data)] = np.frombuffer(data, np.uint8)
             result.segment.segment_id, result.segment.offset = space.segment_id, space.offset
         else:
@@ -289,19 +272,28 @@ class _Arrays(array_service_pb2_grpc.ArrayServiceServicer):
         yield answer(timing=TIMING)
 
     def DescribeArray(self, request, context):
-        stored = self._memory.find(request.handle, context)
+        stored = self.find(request.handle, context)
         return array_service_pb2.DescribeArrayResponse(array=stored.description)
 
     def ListArrays(self, request, context):
-        ours = [item.description for item in self._memory.stored.values() if item.lease_id == request.lease_id]
+        ours = [item.description for item in self.stored.values() if item.lease_id == request.lease_id]
         return array_service_pb2.ListArraysResponse(arrays=ours)
 
     def DeleteArrays(self, request, context):
-        self._memory.before(request, context)
-        there = [handle for handle in request.handles if self._memory.stored.pop(handle, None)]
-        self._memory.deleted.put(list(request.handles))
+        self.before(request, context)
+        there = [handle for handle in request.handles if self.stored.pop(handle, None)]
+        self.deleted.put(list(request.handles))
         return array_service_pb2.DeleteArraysResponse(deleted_count=len(there))
 
     def RenewLease(self, request, context):
-        self._memory.renewed.put(request.lease_id)
+        self.renewed.put(request.lease_id)
         return array_service_pb2.RenewLeaseResponse(holds_arrays=True)
+
+
+def placement(array_type, spec=None):
+    return kernel_pb2.ArrayPlacement(
+        type=array_type,
+        spec=spec or ROWS,
+        padded_shape=array_type.shape,
+        block_shape=[-(-n // 4) for n in array_type.shape],
+    )

@@ -4,6 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
@@ -133,6 +134,11 @@ class Stream:
         self._lock = threading.Lock()
         self._outgoing: SimpleQueue[Any] = SimpleQueue()
 
+    @property
+    def kinds(self) -> list[str]:
+        """What each item is."""
+        return [item.WhichOneof("item") for item in self.items]
+
     def add_plan(self, answer: Any, plan: Any) -> None:
         packed = plan.SerializeToString()
         with self._lock:
@@ -240,25 +246,14 @@ def one_by_one(*answers: Callable[[Call], object]) -> Callable[[Call], None]:
 
 
 def in_threads(count, work):
-    """Returns the results of a function of an index, called in so many threads at once."""
-    results = [None] * count
-
-    def run(i):
-        try:
-            results[i] = work(i)
-        except Exception as error:  # noqa: BLE001  # the test looks at it
-            results[i] = error
-
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
-    return results
+    """Returns the results of a function of an index, called in so many threads at once, or the errors."""
+    pool = ThreadPoolExecutor(count)
+    futures = [pool.submit(work, i) for i in range(count)]
+    pool.shutdown(wait=False)
+    return [future.exception(60) or future.result() for future in futures]
 
 
-def wait_for(condition, seconds=10.0):
+def wait_for(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen"

@@ -1,17 +1,21 @@
+"""The client for asyncio, and its threads; its arrays are in test_aio_arrays.py."""
+
 import asyncio
+import contextvars
 import gc
 import inspect
 import pickle
 import socket
 import sys
 import threading
+import time
 import weakref
 from functools import partial
 
 import grpc
 import numpy as np
 import pytest
-from client.tasks import cancel
+from client.tasks import cancel, with_client
 from rows import rows
 
 import shardcall
@@ -20,7 +24,8 @@ from shardcall._src.device_arrays.array_operators import ArrayOperators
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
 from shardcall._src.rpc.cancellation import Cancellation
-from shardcall.aio import connecting
+from shardcall._src.rpc.deadline import deadline_after
+from shardcall.aio import connecting, wrapper
 from shardcall.aio.threads import Threads
 from shardcall.local_server import ServerProcess
 
@@ -53,20 +58,13 @@ def public(cls):
     return {n for n in (renamed.get(n, n) for n in names) if not n.startswith("_") or n in dunders}
 
 
-def functions(cls):
-    return {name: item for name in public(cls) if inspect.isfunction(item := getattr(cls, name, None))}
+def attributes_of(cls, is_one):
+    """The public members of a class that are of a kind."""
+    return {name: item for name in public(cls) if is_one(item := getattr(cls, name, None))}
 
 
-def properties(cls):
-    return {name: item for name in public(cls) if isinstance(item := getattr(cls, name, None), property)}
-
-
-def with_client(server, use):
-    async def run():
-        async with aio.connect(server.address) as client:
-            return await use(client)
-
-    return asyncio.run(run())
+def is_property(item):
+    return isinstance(item, property)
 
 
 class Blocked:
@@ -106,10 +104,10 @@ def test_both_worlds_are_entered_by_the_same_functions():
 @rows(("awaited", "plain"), PAIRS)
 def test_both_worlds_have_the_same_names_arguments_and_documentation(awaited, plain):
     assert public(awaited) == public(plain) - (COMPUTING - public(awaited))
-    said = {name: item.__doc__ for name, item in properties(plain).items() if name in public(awaited)}
-    assert {name: item.__doc__ for name, item in properties(awaited).items()} == said
-    theirs = functions(plain)
-    for name, method in functions(awaited).items():
+    said = {name: item.__doc__ for name, item in attributes_of(plain, is_property).items() if name in public(awaited)}
+    assert {name: item.__doc__ for name, item in attributes_of(awaited, is_property).items()} == said
+    theirs = attributes_of(plain, inspect.isfunction)
+    for name, method in attributes_of(awaited, inspect.isfunction).items():
         if name in {"__enter__", "__exit__", "close"} or method is theirs[name]:  # of both, such as a kernel's
             continue
         waits = name not in WITHOUT_WAITING and (awaited is not aio.AsyncTracedFunction or name not in AWAITED_ALONE)
@@ -129,7 +127,7 @@ def test_a_call_gives_what_the_other_client_gives(server, client):
         assert (await asynchronous.empty((2, 3), "int8")).shape == (2, 3)
         return await asynchronous.call("echo", [1.0, 2.0]), await asynchronous.diff(LARGE, axis=0)
 
-    small, large = with_client(server, use)
+    small, large = with_client(server.address, use)
     np.testing.assert_array_equal(small.array, [1.0, 2.0])
     np.testing.assert_array_equal(large.array, LARGE)
     assert isinstance(small, shardcall.Result)
@@ -140,7 +138,7 @@ def test_an_attribute_that_is_a_kernel_of_the_server_is_explained(server):
         with pytest.raises(AttributeError, match=r"'AsyncClient' object .* 'echo'; .*: client.call\('echo', …\)$"):
             client.echo  # noqa: B018
 
-    with_client(server, use)
+    with_client(server.address, use)
 
 
 def test_a_compiled_kernel_is_awaited_too(server):
@@ -153,7 +151,7 @@ def test_a_compiled_kernel_is_awaited_too(server):
         assert repr(kernel) == "<AsyncCompiledKernel echo(float64[2]) by 'plain'>"
         return await kernel(np.ones(2))
 
-    np.testing.assert_array_equal(with_client(server, use).array, [1.0, 1.0])
+    np.testing.assert_array_equal(with_client(server.address, use).array, [1.0, 1.0])
 
 
 def test_calls_run_side_by_side(server):
@@ -163,15 +161,15 @@ def test_calls_run_side_by_side(server):
     async def use(client):
         return await asyncio.gather(*(client.call("echo", float(i)) for i in range(20)))
 
-    assert [float(result.array) for result in with_client(server, use)] == list(range(20))
+    assert [float(result.array) for result in with_client(server.address, use)] == list(range(20))
 
 
 def test_errors_are_those_of_the_other_client(server, abort):
     server.execute = lambda request, context: abort(context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND")
     with pytest.raises(shardcall.KernelNotFoundError, match="from the server"):
-        with_client(server, lambda client: client.call("echo", 1.0))
+        with_client(server.address, lambda client: client.call("echo", 1.0))
     with pytest.raises(shardcall.InvalidParameterError, match="timeout"):
-        with_client(server, lambda client: client.diff([1.0], timeout=-1))
+        with_client(server.address, lambda client: client.diff([1.0], timeout=-1))
 
 
 @pytest.mark.parametrize("operand", [1.0, LARGE], ids=["message", "stream"])
@@ -188,7 +186,7 @@ def test_a_cancelled_task_ends_its_call(server, blocked, caplog, operand):
         server.execute = execute
         return await client.call("echo", 3.0)
 
-    assert float(with_client(server, use).array) == 3.0
+    assert float(with_client(server.address, use).array) == 3.0
 
 
 def test_a_timeout_of_asyncio_ends_a_call(server, blocked):
@@ -200,12 +198,12 @@ def test_a_timeout_of_asyncio_ends_a_call(server, blocked):
             await task
 
     with pytest.raises(TimeoutError) as caught:
-        with_client(server, use)
+        with_client(server.address, use)
     assert not isinstance(caught.value, shardcall.ShardcallError)
     assert blocked.gone.wait(20)
 
 
-def test_a_call_between_two_rpcs_is_cancelled_at_the_next(server, client):
+def test_a_call_between_two_rpcs_is_cancelled_at_the_next(client):
     with Cancellation() as cancellation:
         client.call("echo", 1.0)
         cancellation.cancel()
@@ -225,7 +223,7 @@ def test_closing_ends_the_calls_in_flight(server, blocked):
         with pytest.raises(shardcall.ClientClosedError, match="make another"):
             await client.call("echo", 1.0)
 
-    with_client(server, use)
+    with_client(server.address, use)
     assert blocked.gone.wait(20)
 
 
@@ -233,27 +231,18 @@ def threads_of_clients():
     return {thread for thread in threading.enumerate() if thread.name.startswith("shardcall-aio")}
 
 
-def test_closing_leaves_no_thread(server):
+def test_closing_and_a_connection_that_fails_leave_no_thread(server):
     others = threads_of_clients()
 
     async def use(client):
         await client.call("echo", 1.0)
         assert threads_of_clients() - others
 
-    with_client(server, use)
+    with_client(server.address, use)
     assert not threads_of_clients() - others
-
-
-def test_a_connection_that_fails_leaves_no_thread():
-    others = threads_of_clients()
-
-    async def use():
-        with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve") as failed:
-            async with aio.connect("localhost:1"):
-                pass
-        return failed  # which holds all that the attempt had, so that nothing is merely collected
-
-    assert asyncio.run(use())
+    with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve") as failed:
+        with_client("localhost:1", use)
+    assert failed  # which holds all that the attempt had, so that nothing is merely collected
     assert not threads_of_clients() - others
 
 
@@ -269,29 +258,21 @@ def test_what_is_not_awaited_says_how_it_is():
 def test_nothing_of_it_is_pickled(server):
     async def use(client):
         kernel = await client.compile("echo", shardcall.Array(3, "float64"))
-        for thing, said in (
-            (client, "a client belongs"),
-            (kernel, "a compiled kernel"),
-            (client.empty, "a client belongs"),
-        ):
+        says = {client: "a client belongs", kernel: "a compiled kernel", client.empty: "a client belongs"}
+        for thing, said in says.items():
             with pytest.raises(TypeError, match=f"{said}.*connect again in the other one"):
                 pickle.dumps(thing)
 
-    with_client(server, use)
+    with_client(server.address, use)
 
 
 def test_a_cancelled_connection_attempt_is_abandoned():
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(20)
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
 
         async def use():
-            async def connect():
-                await aio.connect(address, connect_timeout=600)
-
-            task = asyncio.create_task(connect())
+            connected = aio.connect(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=600)
+            task = asyncio.create_task(asyncio.wait_for(connected, None))
             accepted, _ = await asyncio.to_thread(silent.accept)
             with accepted:
                 await cancel(task)
@@ -319,7 +300,7 @@ def test_an_error_holds_its_operands_no_longer_than_itself(server):
     gc.collect()
     gc.disable()
     try:
-        assert with_client(server, use)() is None
+        assert with_client(server.address, use)() is None
     finally:
         gc.enable()
 
@@ -330,14 +311,13 @@ def test_a_call_waits_for_a_thread_no_longer_than_its_timeout(server, blocked, m
     async def use(client):
         first = asyncio.create_task(client.call("echo", [1.0], timeout=60))
         await blocked.has_come()
-        with pytest.raises(
-            shardcall.DeadlineExceededError, match=r"0.2 s passed before one of this client's 1 threads took it"
-        ) as late:
+        says = r"0.2 s passed before one of this client's 1 threads took it"
+        with pytest.raises(shardcall.DeadlineExceededError, match=says) as late:
             await client.call("echo", [2.0], timeout=0.2)
         assert late.value.field == "timeout"
         await cancel(first)
 
-    with_client(server, use)
+    with_client(server.address, use)
 
 
 def test_a_client_that_was_awaited_may_be_entered_and_one_may_be_closed_in_its_block(server):
@@ -349,3 +329,124 @@ def test_a_client_that_was_awaited_may_be_entered_and_one_may_be_closed_in_its_b
             await client.close()
 
     asyncio.run(use())
+
+
+# Threads, without a server
+
+
+def in_pool(use, max_threads=8):
+    """Runs a coroutine function of some threads, which are ended."""
+
+    async def run():
+        pool = Threads(max_threads=max_threads)
+        try:
+            return await use(pool)
+        finally:
+            await pool.close(lambda: None)
+
+    return asyncio.run(run())
+
+
+def test_context_variables_are_those_of_the_caller():
+    name = contextvars.ContextVar("name", default="nobody's")
+
+    async def use(pool):
+        name.set("mine")
+        return await pool.run(name.get)
+
+    assert in_pool(use) == "mine"
+
+
+def test_work_that_waits_for_a_thread_is_never_begun_when_it_is_cancelled():
+    release, begun = threading.Event(), []
+
+    async def use(pool):
+        busy = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
+        waiting = asyncio.create_task(pool.run(lambda: begun.append(1)))
+        await asyncio.sleep(0)
+        await cancel(waiting)
+        release.set()
+        assert all(await asyncio.gather(*busy))
+
+    in_pool(use, 2)
+    assert not begun
+
+
+def test_a_late_value_is_released():
+    began, release, dropped = threading.Event(), threading.Event(), []
+
+    def work():
+        began.set()
+        release.wait(20)
+        return "value"
+
+    async def use(pool):
+        task = asyncio.create_task(pool.run(work, dropped.append))
+        await asyncio.to_thread(began.wait, 20)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()  # impatience changes nothing
+        await asyncio.sleep(0)
+        assert not task.done()
+        release.set()
+        await cancel(task)
+
+    in_pool(use)
+    assert dropped == ["value"]
+
+
+def test_released_values_do_not_wait_behind_calls():
+    began, end, end_next, dropped = threading.Event(), threading.Event(), threading.Event(), []
+
+    def work():
+        began.set()
+        return end.wait(20)
+
+    async def use(pool):
+        task = asyncio.create_task(pool.run(work, dropped.append))
+        await asyncio.to_thread(began.wait, 20)
+        following = asyncio.create_task(pool.run(lambda: end_next.wait(20)))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        end.set()
+        await cancel(task)
+        assert dropped == [True]
+        assert not following.done()
+        end_next.set()
+        assert await following
+
+    in_pool(use, 1)
+
+
+def test_a_timeout_left_out_holds_for_the_wait_too():
+    class Waiting:
+        def rest(self, release, *, timeout=0.2):
+            return release.wait(20)
+
+    async def use(pool):
+        release = threading.Event()
+        rest = partial(wrapper.awaited(Waiting.rest), wrapper.AsyncWrapper(Waiting(), pool))
+        first = asyncio.create_task(rest(release, timeout=20))
+        await asyncio.sleep(0)
+        with pytest.raises(shardcall.DeadlineExceededError):
+            await rest(release)
+        release.set()
+        assert await first
+
+    in_pool(use, 1)
+
+
+def test_the_wait_for_a_thread_counts():
+    async def use(pool):
+        release = threading.Event()
+        taken = [asyncio.create_task(pool.run(lambda: release.wait(20))) for _ in range(2)]
+        late = asyncio.create_task(pool.run(lambda: deadline_after(100.0, 0.0), timeout=100.0))
+        await asyncio.to_thread(lambda: None)
+        asked = time.monotonic()
+        release.set()
+        value = await late
+        await asyncio.gather(*taken)
+        assert value.began_at <= asked
+
+    in_pool(use, 2)

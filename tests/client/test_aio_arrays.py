@@ -6,19 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from client.tasks import cancel
+from client.tasks import cancel, with_client
 
 import shardcall
 from shardcall import Array, P, aio
 from shardcall._src.device_arrays.remote_array import mark_lost
-
-
-def with_client(memory, use):
-    async def run():
-        async with aio.connect(memory.server.address) as client:
-            return await use(client)
-
-    return asyncio.run(run())
 
 
 def test_arrays_are_put_read_listed_and_deleted(memory):
@@ -41,7 +33,7 @@ def test_arrays_are_put_read_listed_and_deleted(memory):
         assert await client.delete(h) == 1
         assert h.lost
 
-    with_client(memory, use)
+    with_client(memory.server.address, use)
     assert memory.stored == {}
 
 
@@ -57,7 +49,7 @@ def test_array_attributes_equal_those_of_the_other_client(memory):
         mark_lost(plain, "which was deleted")
         assert h.lost
 
-    with_client(memory, use)
+    with_client(memory.server.address, use)
 
 
 def test_an_array_is_an_operand_of_every_method(memory):
@@ -78,7 +70,7 @@ def test_an_array_is_an_operand_of_every_method(memory):
             await kernel(h, kep=h)
         return results
 
-    for result in with_client(memory, use):
+    for result in with_client(memory.server.address, use):
         for array in result.arrays:
             np.testing.assert_array_equal(array, x)
     sources = [[operand.WhichOneof("source") for operand in call.operands] for call in memory.calls]
@@ -93,12 +85,13 @@ def test_an_array_is_an_operand_of_the_other_client_too(memory):
             np.testing.assert_array_equal(other.get(h), [1.0, 2.0])
             return other.call("echo", h).array
 
-    np.testing.assert_array_equal(with_client(memory, use), [1.0, 2.0])
+    np.testing.assert_array_equal(with_client(memory.server.address, use), [1.0, 2.0])
 
 
-def test_results_may_stay(memory):
+def test_results_may_stay_and_are_deleted_when_the_client_is_closed(memory):
     async def use(client):
         kernel = await client.compile("echo", Array(3, "float64"))
+        arrays = [await client.put([1.0])]
         for method in (lambda x, keep: client.call("echo", x, keep=keep), client.diff, kernel):
             result = await method(np.arange(3.0), keep=True)
             assert isinstance(result, shardcall.Result)
@@ -106,8 +99,11 @@ def test_results_may_stay(memory):
             np.testing.assert_array_equal(await result.array.get(), np.arange(3.0))
             with pytest.raises(TypeError, match=r"await its get\(\)"):
                 np.asarray(result)
+            arrays.append(result.array)
+        return arrays
 
-    with_client(memory, use)
+    assert all(array.lost for array in with_client(memory.server.address, use))
+    assert memory.stored == {}
 
 
 def test_the_end_of_a_block_deletes_without_a_timeout(memory):
@@ -122,18 +118,8 @@ def test_the_end_of_a_block_deletes_without_a_timeout(memory):
             client._threads.run = record_timeout
         assert asked == [None]
 
-    with_client(memory, use)
+    with_client(memory.server.address, use)
     assert memory.stored == {}
-
-
-def test_closing_deletes_all(memory):
-    async def use(client):
-        return await client.put([1.0]), await client.call("echo", 1.0, keep=True)
-
-    h, result = with_client(memory, use)
-    assert memory.stored == {}
-    assert h.lost
-    assert result.array.lost
 
 
 @pytest.mark.parametrize("method", ["put", "diff", "compiled"])
@@ -162,7 +148,7 @@ def test_an_array_that_came_too_late_is_deleted(memory, method):
         await cancel(task)
         assert memory.stored == {}
 
-    with_client(memory, use)
+    with_client(memory.server.address, use)
 
 
 @pytest.mark.parametrize("method", ["put", "diff"])
@@ -179,4 +165,4 @@ def test_an_array_without_an_answer_is_located_and_deleted(memory, method):
         assert await asyncio.to_thread(memory.deleted.get, timeout=20) == [handle]
         assert await client.list() == []
 
-    with_client(memory, use)
+    with_client(memory.server.address, use)

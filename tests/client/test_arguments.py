@@ -1,3 +1,5 @@
+"""Arguments of calls: operands, specs and parameters."""
+
 import numpy as np
 import pytest
 from rows import rows
@@ -6,46 +8,53 @@ import shardcall
 from shardcall import Array, Mesh, P
 from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall_core.types.arguments import bind, caller_name
+from shardcall_core.types.parameters import from_proto, to_proto, to_protos
+
+PRODUCT = {"rhs": "b", "lhs": "a", "rhs_spec": P(None, "y"), "axis_name": "x"}
+WIRE = {"in_specs": [P("x"), None], "out_specs": [None]}
 
 
-def test_names_of_diff_become_operands_and_specs():
-    bound = bind("diff", ["x"], {"axis": 0, "append": 1.0, "spec": P("x"), "out_spec": P(), "prepend": None})
-    assert bound.operands == ("x", None, 1.0)
-    assert bound.in_specs == (P("x"),)
-    assert bound.out_specs == (P(),)
-    assert bound.parameters == {"axis": 0}
+# Calls
 
 
-def test_names_of_products_become_operands_and_specs():
-    for kernel in ("matmul", "collective_matmul"):
-        bound = bind(kernel, [], {"rhs": "b", "lhs": "a", "rhs_spec": P(None, "y"), "axis_name": "x"})
-        assert bound.operands == ("a", "b")
-        assert bound.in_specs == (None, P(None, "y"))
-        assert bound.out_specs is None
-        assert bound.parameters == {"axis_name": "x"}
+@rows(
+    ("kernel", "operands", "keywords", "specs", "expected"),
+    [
+        (
+            "diff",
+            ["x"],
+            {"axis": 0, "append": 1.0, "spec": P("x"), "out_spec": P(), "prepend": None},
+            {},
+            (("x", None, 1.0), (P("x"),), (P(),), {"axis": 0}),
+        ),
+        ("matmul", [], PRODUCT, {}, (("a", "b"), (None, P(None, "y")), None, {"axis_name": "x"})),
+        ("collective_matmul", [], PRODUCT, {}, (("a", "b"), (None, P(None, "y")), None, {"axis_name": "x"})),
+        ("diff", ["x", 0.0], {"n": 2}, WIRE, (("x", 0.0), [P("x"), None], [None], {"n": 2})),
+        ("scan", ["x", None], {"spec": "text", "prepend": 3}, {}, (("x",), None, None, {"spec": "text", "prepend": 3})),
+    ],
+)
+def test_names_become_operands_and_specs_of_kernels_in_the_table(kernel, operands, keywords, specs, expected):
+    bound = bind(kernel, operands, keywords, **specs)
+    assert (bound.operands, bound.in_specs, bound.out_specs, bound.parameters) == expected
 
 
-def test_the_form_of_the_wire_passes_unchanged():
-    bound = bind("diff", ["x", 0.0], {"n": 2}, in_specs=[P("x"), None], out_specs=[None])
-    assert (bound.operands, bound.in_specs, bound.out_specs) == (("x", 0.0), [P("x"), None], [None])
-
-
-def test_other_kernels_keep_their_keywords_as_parameters():
-    bound = bind("scan", ["x", None], {"spec": "text", "prepend": 3})
-    assert bound.operands == ("x",)
-    assert bound.parameters == {"spec": "text", "prepend": 3}
-
-
-def test_duplicate_operands_are_refused():
-    with pytest.raises(shardcall.InvalidOperandError, match=r"'prepend' .* by position and by name"):
-        bind("diff", ["x", 0.0], {"prepend": 1.0})
-
-
-def test_duplicate_specs_are_refused():
-    with pytest.raises(shardcall.InvalidRequestError, match=r"spec and in_specs are both given"):
-        bind("diff", ["x"], {"spec": P("x")}, in_specs=[P("x")])
-    with pytest.raises(shardcall.InvalidRequestError, match=r"out_spec and out_specs are both given"):
-        bind("matmul", ["a", "b"], {"out_spec": P("x")}, out_specs=[P("x")])
+@rows(
+    ("operands", "keywords", "specs", "error", "says"),
+    [
+        (["x", 0.0], {"prepend": 1.0}, {}, shardcall.InvalidOperandError, "'prepend' .* by position and by name"),
+        (["x"], {"spec": "x"}, {"in_specs": ["x"]}, shardcall.InvalidRequestError, "spec and in_specs are both given"),
+        (
+            ["x"],
+            {"out_spec": "x"},
+            {"out_specs": ["x"]},
+            shardcall.InvalidRequestError,
+            "out_spec and out_specs are both",
+        ),
+    ],
+)
+def test_duplicate_arguments_are_refused(operands, keywords, specs, error, says):
+    with pytest.raises(error, match=says):
+        bind("diff", operands, keywords, **specs)
 
 
 @rows(
@@ -88,9 +97,9 @@ def test_errors_speak_of_what_the_caller_wrote(kernel, operands, keywords, field
 
 
 def test_a_prepared_call_holds_all_but_the_arrays():
-    call = prepare("diff", [[1, 2]], {"axis": -1, "append": 0, "spec": P("x")}, CallOptions(Mesh(x=2), strategy="halo"))
-    assert call.message.kernel == "diff"
-    assert call.message.strategy == "halo"
+    keywords, options = {"axis": -1, "append": 0, "spec": P("x")}, CallOptions(Mesh(x=2), strategy="halo")
+    call = prepare("diff", [[1, 2]], keywords, options)
+    assert (call.message.kernel, call.message.strategy) == ("diff", "halo")
     assert call.message.parameters["axis"].int_value == -1
     assert [axis.name for axis in call.message.mesh.axes] == ["x"]
     assert len(call.message.in_specs) == 1
@@ -127,9 +136,61 @@ def test_keywords_of_other_methods_are_refused_with_advice(keyword, says):
 
 @rows("length", [1025, 5_000_000])
 def test_a_name_that_is_too_long_for_a_kernel_is_refused_as_a_name(length):
-    with pytest.raises(
-        shardcall.KernelNotFoundError, match=rf"^there is no kernel 'k+… \({length} characters\)'"
-    ) as caught:
+    says = rf"^there is no kernel 'k+… \({length} characters\)'"
+    with pytest.raises(shardcall.KernelNotFoundError, match=says) as caught:
         prepare("k" * length, [1.0], {})
     assert len(str(caught.value)) < 300
     assert (caught.value.reason, caught.value.field) == ("KERNEL_NOT_FOUND", "kernel")
+
+
+# Parameters
+
+
+@rows(
+    ("value", "field", "back"),
+    [
+        (None, None, None),
+        (True, "bool_value", True),
+        (np.bool_(False), "bool_value", False),
+        (-3, "int_value", -3),
+        (np.int8(-3), "int_value", -3),
+        (2**63 - 1, "int_value", 2**63 - 1),
+        (np.array(3), "int_value", 3),
+        (0.5, "float_value", 0.5),
+        (np.float32(0.5), "float_value", 0.5),
+        ("ring", "string_value", "ring"),
+        ("", "string_value", ""),
+        ([], "int_list", ()),
+        ((0, -1), "int_list", (0, -1)),
+        (range(3), "int_list", (0, 1, 2)),
+        (np.array([1, 2]), "int_list", (1, 2)),
+    ],
+)
+def test_values_are_sent_by_their_type(value, field, back):
+    message = to_proto("n", value)
+    assert message.WhichOneof("kind") == field
+    assert from_proto(message) == back
+    assert type(from_proto(message)) is type(back)
+
+
+@rows("value", [1j, b"x", {1: 2}, {1, 2}, object(), [1.5], ["a"], np.array([0.5]), int])
+def test_other_types_are_refused_with_those_that_are_allowed(value):
+    with pytest.raises(shardcall.ParameterTypeError, match=r"parameter 'n' is .*; give None, a bool") as caught:
+        to_proto("n", value)
+    assert caught.value.field == "n"
+    assert isinstance(caught.value, TypeError)
+
+
+@rows("value", [2**63, -(2**63) - 1, [2**63], [True]])
+def test_integers_must_fit(value):
+    with pytest.raises(shardcall.InvalidParameterError, match=r"64 bits"):
+        to_proto("n", value)
+
+
+def test_all_at_once():
+    assert {name: from_proto(item) for name, item in to_protos({"n": 1, "axis": -1}).items()} == {"n": 1, "axis": -1}
+
+
+def test_a_spec_that_is_no_parameter_is_refused_with_its_proper_argument():
+    with pytest.raises(shardcall.ParameterTypeError, match=r"'spec' is a spec, P\(None, 'x'\), .* give in_specs="):
+        to_proto("spec", shardcall.P(None, "x"))

@@ -1,5 +1,6 @@
-"""Calls over a real gRPC connection, to a server that answers with its operands."""
+"""Calls over a real gRPC connection, to a server that answers with its operands, and their results."""
 
+import dataclasses
 import threading
 import weakref
 
@@ -7,7 +8,7 @@ import grpc
 import ml_dtypes
 import numpy as np
 import pytest
-from client.conftest import echo_stream
+from client.conftest import default_info, echo, echo_stream
 from client.stream_server import in_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from rows import rows
 
 import shardcall
-from shardcall import P
+from shardcall._src.device_arrays import plan
 from shardcall._src.transfer.download import stream_answer
 from shardcall._src.transfer.upload import pack, stream_requests
 from shardcall.v1 import kernel_service_pb2
@@ -71,24 +72,18 @@ def test_half_a_mib_takes_one_message_and_more_a_stream(server, client):
     assert [request if isinstance(request, str) else "unary" for request in server.requests] == ["unary", "stream"]
 
 
-def test_the_servers_chunk_size_is_kept(server, client):
-    info = server.info(None, None)
+def test_the_servers_chunk_size_is_kept(server):
+    info, sizes = default_info(), []
     info.limits.max_chunk_bytes = 1000
-    server.info = lambda request, context: info
-    sizes = []
-    answer = server.execute_stream
 
     def measure(requests, context):
-        def noted():
-            for request in requests:
-                sizes.append(len(request.chunk.data))
-                yield request
+        came = list(requests)
+        sizes.extend(len(request.chunk.data) for request in came)
+        return echo_stream(iter(came), context)
 
-        return answer(noted(), context)
-
-    server.execute_stream = measure
-    with shardcall.connect(server.address) as other:
-        other.call("echo", counted((MIB + 1,), "uint8"))
+    server.info, server.execute_stream = lambda request, context: info, measure
+    with shardcall.connect(server.address) as client:
+        client.call("echo", counted((MIB + 1,), "uint8"))
     assert max(sizes) == 1000
     assert sum(sizes) == MIB + 1
 
@@ -113,56 +108,6 @@ def test_operands_beyond_the_servers_limit_are_neither_copied_nor_sent(server, c
     assert not [request for request in server.requests if request == "stream" or hasattr(request, "keep_results")]
 
 
-def test_a_call_says_all_that_its_caller_said(server, client):
-    client.call(
-        "echo",
-        1.0,
-        None,
-        mesh=shardcall.Mesh(x=2, device_ids=[1, 0]),
-        in_specs=[P("x")],
-        strategy="ring",
-        axis=0,
-        mode="a",
-    )
-    (request,) = server.requests
-    assert request.call.kernel == "echo"
-    assert list(request.call.mesh.device_ids) == [1, 0]
-    assert request.call.in_specs[0].spec.entries[0].axis_names == ["x"]
-    assert request.call.strategy == "ring"
-    assert {name: value.WhichOneof("kind") for name, value in request.call.parameters.items()} == {
-        "axis": "int_value",
-        "mode": "string_value",
-    }
-    assert len(request.operands) == 1
-    assert not request.keep_results
-
-
-def test_methods_are_calls_with_names(server, client):
-    client.diff([1.0, 2.0], axis=0, prepend=0.0, spec=P("x"))
-    client.matmul([[1.0]], [[2.0]], rhs_spec=P(None, "y"), out_spec=P("x"))
-    client.collective_matmul([[1.0]], [[2.0]], axis_name="x", strategy="ring")
-    diff, matmul, collective = server.requests
-    assert diff.call.kernel == "diff"
-    assert {name: value.int_value for name, value in diff.call.parameters.items()} == {"n": 1, "axis": 0}
-    assert len(diff.operands) == 2
-    assert len(matmul.call.in_specs) == 2
-    assert not matmul.call.in_specs[0].HasField("spec")
-    assert matmul.call.out_specs[0].HasField("spec")
-    assert collective.call.parameters["axis_name"].string_value == "x"
-    assert collective.call.strategy == "ring"
-
-
-def test_a_result_holds_plan_timing_and_cache_outcome(client):
-    result = client.call("echo", [1.0, 2.0])
-    assert result.plan.kernel == "echo"
-    assert result.cache_hit is False
-    assert result.explanation == "axis was 0, is 1"
-    assert result.timing.total == 1.0
-    assert result.timing.transport == result.timing.round_trip - 1.0
-    assert repr(result).startswith("<Result float64[2] by 'plain' in ")
-    assert repr(result).endswith("compiled now; see .array>")
-
-
 def test_a_result_is_an_array_to_numpy(client):
     result = client.call("echo", [1.0, 2.0])
     assert np.shares_memory(np.asarray(result), result.array)
@@ -171,13 +116,6 @@ def test_a_result_is_an_array_to_numpy(client):
     with pytest.raises(ValueError, match=r"[Cc]opy"):
         np.asarray(result, dtype=np.int8, copy=False)
     np.testing.assert_array_equal(np.add(result, 1), [2.0, 3.0])
-
-
-def test_several_results_are_a_tuple(client):
-    result = client.call("echo", 1, ml_dtypes.bfloat16(2))
-    assert [array.dtype.name for array in result.arrays] == ["int64", "bfloat16"]
-    with pytest.raises(shardcall.InvalidOperandError, match=r"2 results; use .arrays"):
-        _ = result.array
 
 
 def test_threads_share_a_client(client):
@@ -191,11 +129,7 @@ def test_a_closed_client_says_so(server):
     client = shardcall.connect(server.address)
     client.close()
     client.close()
-    for call in (
-        client.kernels,
-        lambda: client.call("echo", 1),
-        lambda: client.call("echo", counted((3 * MIB,), "int8")),
-    ):
+    for call in (client.kernels, lambda: client.call("echo", 1), lambda: client.call("echo", np.zeros(3 * MIB))):
         with pytest.raises(shardcall.ClientClosedError, match=r"shardcall.connect"):
             call()
 
@@ -231,3 +165,59 @@ def test_whatever_the_chunks_the_bytes_are_the_same(operands, inline, chunk):
     present = [operand for operand in operands if operand is not None]
     assert [array.tobytes() for array in answer.results] == [operand.tobytes() for operand in present]
     assert [(a.dtype, a.shape) for a in answer.results] == [(o.dtype, o.shape) for o in present]
+
+
+def test_a_result_holds_timing_and_cache_outcome_and_reads_its_plan_once_when_it_is_asked_for(client, monkeypatch):
+    read = []
+    from_proto = plan.from_proto
+    monkeypatch.setattr(plan, "from_proto", lambda *message: read.append(message) or from_proto(*message))
+    result = client.call("echo", [1.0, 2.0])
+    assert (result.cache_hit, result.explanation) == (False, "axis was 0, is 1")
+    assert result.timing.total == 1.0
+    assert result.timing.transport == result.timing.round_trip - 1.0
+    assert read == []
+    assert result.plan is result.plan
+    assert len(read) == 1
+    assert (result.plan.kernel, result.plan.cache_hit, result.plan.explanation) == ("echo", False, "axis was 0, is 1")
+    assert result.plan == client.plan("echo", [1.0, 2.0])
+    assert repr(result).startswith("<Result float64[2] by 'plain' in ")
+    assert repr(result).endswith("compiled now; see .array>")
+
+
+def test_one_result_can_be_unpacked_and_several_are_a_tuple(client):
+    result = client.call("echo", [1.0, 2.0])
+    (array,) = result
+    assert array is result.array
+    result = client.call("echo", 1, ml_dtypes.bfloat16(2))
+    assert [array.dtype.name for array in result.arrays] == ["int64", "bfloat16"]
+    with pytest.raises(shardcall.InvalidOperandError, match=r"2 results; use .arrays"):
+        _ = result.array
+
+
+def test_a_result_of_one_element_is_a_number(client):
+    result = client.call("echo", [2.0])
+    assert (float(result), int(result), complex(result), bool(result)) == (2.0, 2, 2, True)
+    with pytest.raises(TypeError, match="float"):
+        float(client.call("echo", [1.0, 2.0]))
+
+
+@rows("name", ["arrays", "timing", "plan", "cache_hit", "explanation", "array"])
+def test_a_result_cannot_be_changed(client, name):
+    result = client.call("echo", 1.0)
+    for _ in range(2):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(result, name, None)
+        getattr(result, name)
+
+
+def test_a_plan_of_another_version_does_not_take_the_result_away(server, client):
+    def execute(request, context):
+        response = echo(request, context)
+        response.plan.mesh.ClearField("axes")
+        return response
+
+    server.execute = execute
+    result = client.call("echo", [1.0, 2.0])
+    np.testing.assert_array_equal(result, [1.0, 2.0])
+    with pytest.raises(shardcall.ProtocolError, match=r"describes an invalid mesh"):
+        _ = result.plan

@@ -1,8 +1,12 @@
+"""The command: what it prints, its help, whose first page is help.txt (`UPDATE_HELP=1` writes it), and refusals."""
+
 import json
 import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from rows import rows
@@ -15,37 +19,34 @@ from shardcall_core.wire import token_file
 
 typer = pytest.importorskip("typer")
 testing = pytest.importorskip("typer.testing")
+Settings = pytest.importorskip("shardcall_server.settings").Settings
+
+from shardcall.cli.app import make_app, run  # noqa: E402  # only with typer
+from shardcall_server.certificate_authority import make_authority  # noqa: E402
+
+HELP = Path(__file__).with_name("help.txt")
+APP = make_app()
+TREE = typer.main.get_command(APP)
 
 
-@pytest.fixture
-def run():
-    from shardcall.cli.app import make_app
-
-    return lambda *arguments: testing.CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "200"})
+def invoked(*arguments):
+    return testing.CliRunner().invoke(APP, arguments, env={"COLUMNS": "200"})
 
 
-def test_version(run):
-    ended = run("--version")
-    assert (ended.exit_code, ended.output) == (0, f"shardcall {shardcall.__version__} (contract shardcall.v1)\n")
-
-
-def test_info_shows_the_server(run, server):
-    ended = run("info", server.address)
+def test_info_and_kernels_show_the_server(server):
+    ended = invoked("info", server.address)
     assert ended.exit_code == 0
     for text in (server.address, "1 × cpu", "Mesh(x=1, device_ids=[0])", "268,435,456"):
         assert text in ended.output
-
-
-def test_kernels_lists_the_kernels(run, server):
-    listed = run("kernels", "--address", server.address)
+    listed = invoked("kernels", "--address", server.address)
     assert (listed.exit_code, listed.output) == (0, "echo()\n    Returns its operands.\n")
-    described = run("kernels", "echo", "--json", "--address", server.address)
+    described = invoked("kernels", "echo", "--json", "--address", server.address)
     assert json.loads(described.output)["signature"] == "echo()"
-    assert run("kernels", "--search", "nothing", "--address", server.address).exit_code == 1
+    assert invoked("kernels", "--search", "nothing", "--address", server.address).exit_code == 1
 
 
-def test_info_without_a_server_says_how_to_start_one(run, tmp_path):
-    ended = run("info", f"unix:{tmp_path}/no.sock")
+def test_info_without_a_server_says_how_to_start_one(tmp_path):
+    ended = invoked("info", f"unix:{tmp_path}/no.sock")
     assert ended.exit_code == 3
     assert "start one with: shardcall serve" in ended.output
     assert "Traceback" not in ended.output
@@ -73,49 +74,6 @@ def test_errors_name_commands_and_options(said, expected):
     assert as_options(said) == expected
 
 
-@pytest.fixture
-def terminal(monkeypatch):
-    monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
-
-
-def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, tmp_path, terminal):
-    ended = run("token", "add", "hosts", "--scopes", "host", "--token-file", str(tmp_path / "token"))
-    assert ended.exit_code == 0
-    assert "export SHARDCALL_TOKEN=" in ended.output
-    assert "shardcall worker --join" in ended.output
-    assert "shardcall.connect" not in ended.output
-
-
-def test_tokens_are_printed_to_a_terminal_or_where_they_were_asked_for(run, tmp_path, monkeypatch):
-    file = str(tmp_path / "token")
-    said = run("token", "add", "bob", "--token-file", file).output + run("token", "--token-file", file).output
-    assert f"{file} holds the token of bob; print it with: shardcall token show bob\n" in said
-    first, bob = token_file.read(file)
-    (admin,) = token_file.read(token_file.admin_path(file))
-    assert not any(entry.token in said for entry in (first, bob, admin))
-    assert bob.scopes == ("run", "arrays")
-    for arguments, entry in (((), first), (("bob",), bob), (("--admin",), admin)):
-        assert run("token", "show", *arguments, "--token-file", file).output == f"{entry.token}\n"
-    monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
-    assert f'token="{first.token}"' in run("token", "--token-file", file).output
-
-
-@rows(
-    ("arguments", "says"),
-    [(["nobody"], "there is no principal 'nobody'; there are: "), (["a", "--admin"], "leave out NAME, or --admin")],
-)
-def test_an_invalid_selection_of_a_token_is_refused(run, tmp_path, arguments, says):
-    ended = run("token", "show", *arguments, "--token-file", str(tmp_path / "token"))
-    assert ended.exit_code == 1
-    assert says in ended.output
-
-
-def test_scopes_may_have_spaces_between_them(run, tmp_path):
-    file = str(tmp_path / "token")
-    assert run("token", "add", "sp", "--scopes", " run , arrays", "--token-file", file).exit_code == 0
-    assert "sp: run, arrays\n" in run("token", "--token-file", file).output
-
-
 def shardcall_command(*arguments):
     command = [sys.executable, "-m", "shardcall", *arguments]
     environment = {**os.environ, "COLUMNS": "80"}
@@ -123,8 +81,6 @@ def shardcall_command(*arguments):
 
 
 def test_the_package_is_the_command():
-    from importlib.metadata import version
-
     assert shardcall.__version__ == version("shardcall")
     assert shardcall_command("--version").stdout == f"shardcall {shardcall.__version__} (contract shardcall.v1)\n"
     ended = shardcall_command()
@@ -144,23 +100,20 @@ def test_the_package_is_the_command():
     ],
 )
 def test_an_invalid_command_is_refused_in_one_line(capsys, arguments, says):
-    from shardcall.cli.app import run as run_to_the_end
-
     with pytest.raises(SystemExit) as ended:
-        run_to_the_end(arguments)
+        run(arguments)
     said = capsys.readouterr()
     assert (ended.value.code, said.out, said.err.count("\n")) == (2, "", 1)
     assert re.match(f"shardcall: {says}", said.err)
 
 
 def test_the_help_of_serve_is_complete_in_80_columns():
-    settings = pytest.importorskip("shardcall_server.settings").Settings
     output = shardcall_command("serve", "--help").stdout
     assert max(map(len, output.splitlines())) <= 80
     text = " ".join(output.split())
     shown = lambda value: ("off", "on")[value] if isinstance(value, bool) else value  # noqa: E731
     assert "--token " not in text  # other users see the arguments of a command
-    for name, field in settings.model_fields.items():
+    for name, field in Settings.model_fields.items():
         if name == "token":
             continue
         assert f"--{name.replace('_', '-')} " in text
@@ -188,9 +141,7 @@ def test_a_missing_extra_is_named_where_it_is_needed(hidden, arguments, status, 
     assert "Traceback" not in ended.stderr
 
 
-def test_client_config_sets_what_a_client_elsewhere_needs(run, tmp_path, monkeypatch):
-    from shardcall_server.certificate_authority import make_authority
-
+def test_client_config_sets_what_a_client_elsewhere_needs(tmp_path, monkeypatch):
     make_authority(tmp_path, [], 1, replace=False)
     tokens = str(tmp_path / "token")
     entries = [token_file.Entry.make("ada", ("run",)), token_file.Entry.make("hosts", ("host",))]
@@ -198,9 +149,9 @@ def test_client_config_sets_what_a_client_elsewhere_needs(run, tmp_path, monkeyp
     monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
     monkeypatch.setenv("SHARDCALL_TOKEN_FILE", tokens)
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(tmp_path / "ca.pem"))
-    printed = run("client-config").stdout
+    exports = invoked("client-config").stdout
     output = subprocess.run(
-        ["sh", "-c", f'{printed}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'],
+        ["sh", "-c", f'{exports}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'],
         capture_output=True,
         text=True,
         check=True,
@@ -209,6 +160,48 @@ def test_client_config_sets_what_a_client_elsewhere_needs(run, tmp_path, monkeyp
     assert token == entries[0].token
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", authority)
     assert find_tls(parse_address("localhost:1")) == Tls((tmp_path / "ca.pem").read_bytes())
-    other = json.loads(run("client-config", "--json", "--principal", "hosts", "--address", "gpu1:9000").stdout)
+    other = json.loads(invoked("client-config", "--json", "--principal", "hosts", "--address", "gpu1:9000").stdout)
     assert other == {"address": "gpu1:9000", "ca_certificate": authority, "token": entries[1].token}
-    assert "there are: ada, hosts" in run("client-config", "--principal", "eve").stderr
+    assert "there are: ada, hosts" in invoked("client-config", "--principal", "eve").stderr
+
+
+# Help
+
+
+def commands(command, path=()):
+    """Yields each command with its path."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+def help_of(path):
+    ended = testing.CliRunner().invoke(APP, [*path, "--help"], prog_name="shardcall", env={"COLUMNS": "80"})
+    assert ended.exit_code == 0
+    return ended.stdout
+
+
+@rows(("path", "command"), commands(TREE))
+def test_the_help_of_a_command_is_complete_in_80_columns(path, command):
+    text = help_of(path)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "..." not in text.replace("]...", "").replace("COMMAND...", "")  # an ellipsis where text was cut
+    assert command.help or command.callback.__doc__
+    for parameter in command.params:
+        assert parameter.help, f"{parameter.name} says nothing"
+        assert " ".join(parameter.help.split()) in " ".join(text.split())
+        if parameter.param_type_name == "option":
+            assert all(name in text for name in parameter.opts)
+
+
+def test_the_first_page_is_the_one_that_was_read_and_has_every_command_in_a_group():
+    text = help_of(())
+    if os.environ.get("UPDATE_HELP"):
+        HELP.write_text(text)
+    assert text == HELP.read_text(), "read the difference, then write it by UPDATE_HELP=1"
+    assert all(isinstance(command.rich_help_panel, str) for command in TREE.commands.values())
+
+
+def test_options_of_a_connection_are_listed_apart():
+    sections = [line for line in help_of(("call",)).splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections == ["Arguments:", "Options:", "Connection:"]

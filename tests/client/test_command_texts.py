@@ -12,39 +12,37 @@ from shardcall_core.types.usage import CallTotals, MeshState, PrincipalUsage, Ru
 pytest.importorskip("typer")
 
 from rich.console import Console  # only with typer
+from rich.table import Table
 
 from shardcall.cli import checks, exits, server_checks, status, texts
-from shardcall.cli.output import plain
+from shardcall.cli.output import console, plain
 from shardcall.cli.snapshots import Snapshot
 from shardcall.cli.top import LiveRates, rates
 
 
 @rows(
-    ("text", "expected"),
+    ("read", "text", "expected"),
     [
-        ("float64[4096,4096]", sc.Array((4096, 4096), "float64")),
-        (" bfloat16[ 3 ] ", sc.Array(3, "bfloat16")),
-        ("int4[]", sc.Array((), "int4")),
-        ("bool[0,3]", sc.Array((0, 3), "bool")),
-        *((text, None) for text in ("float64", "x.npy", "a.npz[x]", "float64[-1]")),
+        (texts.parse_type, "float64[4096,4096]", sc.Array((4096, 4096), "float64")),
+        (texts.parse_type, " bfloat16[ 3 ] ", sc.Array(3, "bfloat16")),
+        (texts.parse_type, "int4[]", sc.Array((), "int4")),
+        (texts.parse_type, "bool[0,3]", sc.Array((0, 3), "bool")),
+        *((texts.parse_type, text, None) for text in ("float64", "x.npy", "a.npz[x]", "float64[-1]")),
+        *((texts.parse_spec, text, sc.P("x", None)) for text in ("x,-", "x,None")),
+        (texts.parse_spec, "-,x", sc.P(None, "x")),
+        *((texts.parse_spec, text, sc.P(("a", "b"), None)) for text in ("(a,b),-", "P(('a', 'b'), None)")),
+        *((texts.parse_spec, text, sc.P()) for text in ("P()", "")),
+        (texts.parse_spec, "x", sc.P("x")),
+        (texts.parse_mesh, "x=4, y=2", sc.Mesh(x=4, y=2)),
+        *((texts.parse_value, f"{text}?", f"{text}?") for text in ("3", "(0,1)", "true", "None")),
+        *((texts.parse_value, text, value) for text, value in (("3", 3), ("-0.5", -0.5), ("true", True))),
+        *((texts.parse_value, text, None) for text in ("None", "none")),
+        *((texts.parse_value, text, value) for text, value in (("(0,1)", (0, 1)), ("[1]", [1]))),
     ],
 )
-def test_types(text, expected):
-    assert texts.parse_type(text) == expected
-
-
-@rows(
-    ("spec", "forms"),
-    [
-        (sc.P("x", None), ["x,-", "x,None"]),
-        (sc.P(None, "x"), ["-,x"]),
-        (sc.P(("a", "b"), None), ["(a,b),-", "P(('a', 'b'), None)"]),
-        (sc.P(), ["P()", ""]),
-        (sc.P("x"), ["x"]),
-    ],
-)
-def test_specs(spec, forms):
-    assert [texts.parse_spec(text) for text in forms] == [spec] * len(forms)
+def test_texts_are_types_specs_meshes_and_values(read, text, expected):
+    assert read(text) == expected
+    assert type(read(text)) is type(expected)
 
 
 @rows("text", ["x;-", "1,2", "x y", "x.y", "__import__('os')", "(x"])
@@ -52,21 +50,8 @@ def test_other_texts_are_no_specs(text):
     with pytest.raises(exits.CommandError, match="name the mesh axis") as caught:
         texts.parse_spec(text)
     assert caught.value.status == exits.USAGE
-
-
-def test_meshes():
-    assert texts.parse_mesh("x=4, y=2") == sc.Mesh(x=4, y=2)
     with pytest.raises(sc.ShardcallError):
         texts.parse_mesh("x=0")
-
-
-@rows(
-    ("text", "value"),
-    [("3", 3), ("-0.5", -0.5), ("(0,1)", (0, 1)), ("[1]", [1]), ("true", True), ("None", None), ("none", None)],
-)
-def test_values(text, value):
-    assert texts.parse_value(text) == value
-    assert texts.parse_value(f"{text}?") == f"{text}?"
 
 
 @rows(
@@ -87,21 +72,18 @@ def test_rates_are_those_since_the_snapshot_before():
     now = {"diff": CallTotals(30, 2, 2.0, 300), "sum": CallTotals(4, 0, 0.0, 0), "sin": CallTotals(1, 0, 0.5, 8)}
     shown = rates(before, now, 2.0)
     assert list(shown) == ["diff", "sum", "sin"]  # the busiest first
-    assert shown["diff"].calls_per_s == 10
-    assert (shown["diff"].failed_per_s, shown["diff"].busy, shown["diff"].bytes_per_s) == (0.5, 0.5, 100)
+    diff = shown["diff"]
+    assert (diff.calls_per_s, diff.failed_per_s, diff.busy, diff.bytes_per_s) == (10, 0.5, 0.5, 100)
     assert shown["sum"].calls_per_s == 2  # of another process, which began at 0
 
 
-def test_status_has_a_line_for_every_loop():
+def test_status_has_a_line_for_every_loop_and_counts_arrays_with_names_apart_from_those_under_leases():
     loops = RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2)
-    rows = status.held_rows(Snapshot(Usage(*[0] * 9, loops=loops), None))
+    usage = Usage(*[0] * 5, leases=1, arrays=13, array_bytes=1 << 20, descriptors=9, named_arrays=8, loops=loops)
+    rows = status.held_rows(Snapshot(usage, None))
     assert rows["loops"] == "1,200 of 10,000 iterations in 3 s, alice\n5 iterations in 0 s, bob"
+    assert rows["arrays"] == "5 under 1 leases, 8 with names, 1 MiB on the devices"
     assert "loops" not in status.held_rows(Snapshot(Usage(*[0] * 9), None))
-
-
-def test_status_counts_arrays_with_names_apart_from_those_under_leases():
-    usage = Usage(*[0] * 5, leases=1, arrays=13, array_bytes=1 << 20, descriptors=9, named_arrays=8)
-    assert status.held_rows(Snapshot(usage, None))["arrays"] == "5 under 1 leases, 8 with names, 1 MiB on the devices"
 
 
 class Busy:
@@ -120,13 +102,18 @@ class Busy:
         return self.left.pop()
 
 
+def lines_of(renderable, **size):
+    """Returns what a terminal of a size shows."""
+    terminal = Console(**size)
+    with terminal.capture() as shown:
+        terminal.print(renderable)
+    return shown.get().splitlines()
+
+
 @rows("lines", [24, 40])
 def test_top_fits_into_its_terminal_and_outlives_the_server(lines):
-    terminal = Console(width=80, height=lines)
     watch = LiveRates(Busy(), "localhost:1")
-    with terminal.capture() as shown:
-        terminal.print(watch.picture(lines))
-    printed = shown.get().splitlines()
+    printed = lines_of(watch.picture(lines), width=80, height=lines)
     assert len(printed) == lines
     assert max(map(len, printed)) <= 80
     assert sum("principal-" in line for line in printed) == 4
@@ -134,10 +121,7 @@ def test_top_fits_into_its_terminal_and_outlives_the_server(lines):
 
 
 def test_top_shows_the_arrays_of_callers_in_a_wide_terminal():
-    terminal = Console(width=110)
-    with terminal.capture() as shown:
-        terminal.print(LiveRates(Busy(), "localhost:1").picture(columns=110))
-    printed = shown.get().splitlines()
+    printed = lines_of(LiveRates(Busy(), "localhost:1").picture(columns=110), width=110)
     assert max(map(len, printed)) <= 110
     rows_of_callers = [line for line in printed if "principal-" in line]
     assert len(rows_of_callers) == 9
@@ -175,3 +159,20 @@ def test_doctor_warns_of_a_server_of_another_version():
     assert "0.0.9" in check.detail
     assert sc.__version__ in check.detail
     assert "the same version" in check.fix
+
+
+@pytest.mark.parametrize("columns", ["80", "20"])
+def test_a_pipe_breaks_no_line(monkeypatch, capsys, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    name, spec = "n" * 64, "P('x', None) " * 20
+    table = Table()
+    for column in ("name", "spec"):
+        table.add_column(column, overflow="fold")
+    table.add_row(name, spec)
+    console().print(table)
+    console(stderr=True).print(f"{name} {spec}")
+    output, errors = capsys.readouterr()
+    (row,) = (line for line in output.splitlines() if name in line)
+    assert spec.strip() in row
+    assert len(errors.splitlines()) == 1
+    assert len(output.splitlines()) == 5

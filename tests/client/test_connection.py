@@ -1,3 +1,5 @@
+"""Addresses, connections, and what is said where there is no server."""
+
 import contextlib
 import socket
 import sys
@@ -7,10 +9,11 @@ from types import SimpleNamespace
 
 import grpc
 import pytest
+from client.conftest import default_info
 from rows import rows
 
 import shardcall
-from shardcall_core.access.addresses import parse_address
+from shardcall_core.access.addresses import default_address, parse_address
 from shardcall_core.access.handshake import explain, no_answer
 from shardcall_core.access.tls import Tls
 from shardcall_core.wire import variables
@@ -24,17 +27,13 @@ def closed_port():
         yield taken.getsockname()[1]
 
 
-def test_a_client_knows_its_server(server, client):
+def test_a_client_knows_its_server_and_shows_it_as_a_few_lines(server, client):
     info = client.server_info()
     assert (info.platform, info.epoch, len(info.devices)) == ("cpu", 7, 1)
     assert info.default_mesh == shardcall.Mesh(x=1, device_ids=[0])
     assert info.limits.max_call_bytes == 2**28
     assert info.versions.jax == "1"
     assert repr(client) == f"<Client of {server.address}, 1 cpu devices>"
-
-
-def test_what_a_server_is_shows_as_a_few_lines(client):
-    info = client.server_info()
     lines = str(info).splitlines()
     assert repr(info) == str(info)
     assert lines[0] == "devices        1 × cpu"
@@ -70,30 +69,25 @@ def test_no_server_says_how_to_start_one(closed_port):
     assert isinstance(caught.value, ConnectionError)
 
 
-def test_a_socket_that_is_not_there_says_so(tmp_path):
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"no server answers at unix:.*shardcall serve"):
-        shardcall.connect(f"unix:{tmp_path}/no.sock")
-
-
-def test_an_unresolvable_machine_has_a_specific_error():
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"^no machine is known here as 'no-such.invalid', or"):
-        shardcall.connect("no-such.invalid:8470", connect_timeout=30)
+@rows(
+    ("address", "says"),
+    [
+        ("unix:/nowhere/no.sock", r"^no server answers at unix:.*shardcall serve"),
+        ("no-such.invalid:8470", r"^no machine is known here as 'no-such.invalid', or"),
+    ],
+)
+def test_what_is_not_there_has_a_specific_error(address, says):
+    with pytest.raises(shardcall.ServerUnavailableError, match=says):
+        shardcall.connect(address, connect_timeout=30)
 
 
 def test_an_unresolvable_proxy_is_not_mistaken_for_the_server(monkeypatch):
     for variable in ("no_grpc_proxy", "no_proxy"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("grpc_proxy", "http://no-proxy.invalid:3128")
-    with pytest.raises(
-        shardcall.ServerUnavailableError, match=r"as 'no-proxy.invalid:3128', the proxy that .*10.0.0.5 to"
-    ):
+    says = r"as 'no-proxy.invalid:3128', the proxy that .*10.0.0.5 to"
+    with pytest.raises(shardcall.ServerUnavailableError, match=says):
         shardcall.connect("10.0.0.5:8470", token="a" * 16, tls=False, connect_timeout=30)
-
-
-def test_an_unresponsive_host_times_out(listening):
-    address = listening(lambda connection: None)
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"^nothing answered from .* within 0.1 s; see whether"):
-        shardcall.connect(address, connect_timeout=0.1)
 
 
 @pytest.fixture
@@ -116,19 +110,22 @@ def listening():
         yield started
 
 
-ANSWERS = {
-    "HTTP": (
-        lambda connection: connection.recv(1000) and connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-        "speaks no gRPC",
-    ),
-    "a greeting": (lambda connection: connection.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"), "speaks no gRPC"),
-    "nothing": (lambda connection: connection.close(), "closed the connection at once"),
-}
+def test_an_unresponsive_host_times_out(listening):
+    address = listening(lambda connection: None)
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"^nothing answered from .* within 0.1 s; see whether"):
+        shardcall.connect(address, connect_timeout=0.1)
 
 
-@pytest.mark.parametrize("kind", ANSWERS)
-def test_another_service_has_a_specific_error(listening, kind):
-    answer, says = ANSWERS[kind]
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda it: it.recv(1000) and it.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "speaks no gRPC"),
+        (lambda it: it.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"), "speaks no gRPC"),
+        (lambda it: it.close(), "closed the connection at once"),
+    ],
+    ids=["HTTP", "a greeting", "nothing"],
+)
+def test_another_service_has_a_specific_error(listening, answer, says):
     address = listening(answer)
     said = f"^what listens at {address} {says}; see whether the port is a shardcall server's"
     with pytest.raises(shardcall.ServerUnavailableError, match=said):
@@ -189,12 +186,10 @@ def test_a_server_that_cannot_serve_says_why(server, abort, reason):
     server.info = lambda request, context: abort(
         context, grpc.StatusCode.UNAVAILABLE, reason, "its mesh is starting", retry_after_s=2
     )
-    with pytest.raises(
-        shardcall.ServerUnavailableError, match=r"is up and cannot serve now: its mesh is sta"
-    ) as caught:
+    says = r"is up and cannot serve now: its mesh is sta"
+    with pytest.raises(shardcall.ServerUnavailableError, match=says) as caught:
         shardcall.connect(server.address)
-    assert caught.value.reason == reason
-    assert caught.value.retry_after_s == 2
+    assert (caught.value.reason, caught.value.retry_after_s) == (reason, 2)
 
 
 def test_a_mesh_that_never_was_ready_is_reported_with_the_missing_hosts(server, abort):
@@ -216,12 +211,12 @@ def test_other_refusals_pass_as_they_are(server, abort):
         shardcall.connect(server.address)
 
 
-def test_a_server_of_longer_messages_is_heard_out(server, client):
-    info = server.info(None, None)
+def test_a_server_of_longer_messages_is_heard_out(server):
+    info = default_info()
     info.limits.max_message_bytes = 2**40
     server.info = lambda request, context: info
-    with shardcall.connect(server.address) as other:
-        assert other.call("echo", 1.0).array == 1.0
+    with shardcall.connect(server.address) as client:
+        assert client.call("echo", 1.0).array == 1.0
 
 
 def test_no_proxy_comes_between_neighbours(server, monkeypatch, closed_port):
@@ -247,3 +242,45 @@ def test_gevent_without_grpcs_support_for_it_is_refused(patched, server, monkeyp
         shardcall.connect(server.address).close()
     monkeypatch.setitem(sys.modules, "grpc.experimental.gevent", SimpleNamespace())
     shardcall.connect(server.address).close()
+
+
+LOCAL = [
+    *("localhost:8470", "LOCALHOST:8470", "127.0.0.1:1", "127.9.9.9:65535", "[::1]:8470", "[::ffff:127.0.0.1]:8470"),
+    *("unix:/run/shardcall.sock", "unix:///run/shardcall.sock", "unix:relative.sock"),
+]
+REMOTE = [
+    *("[::ffff:10.0.0.1]:8470", "10.0.0.1:8470", "[2001:db8::1]:8470", "gpu-host.example.org:8470", "gpu_host:8470")
+]
+
+
+@rows("address", LOCAL + REMOTE)
+def test_addresses_are_parsed_and_classified_as_local_or_remote(address):
+    parsed = parse_address(address)
+    assert (parsed.target, parsed.is_local) == (address, address in LOCAL)
+
+
+@rows(
+    ("says", "addresses"),
+    [
+        ("host:port", ["", "localhost", "localhost:", ":8470", "localhost:port", "local host:8470", "::1:8470"]),
+        ("host:port", ["localhost:8470/path"]),
+        ("1 to 65535", ["localhost:0", "localhost:65536"]),
+        ("leave out the scheme", ["http://localhost:8470"]),
+        ("unix:/path", ["unix:", "unix://"]),
+        ("no address", [8470, b"localhost:8470", ("localhost", 8470)]),
+    ],
+)
+def test_what_is_no_address_is_refused_with_the_forms_there_are(says, addresses):
+    for address in addresses:
+        with pytest.raises(shardcall.InvalidRequestError, match=says):
+            shardcall.connect(address)
+
+
+def test_the_default_address_is_the_environments_else_the_usual_one(monkeypatch):
+    monkeypatch.delenv("SHARDCALL_ADDRESS", raising=False)
+    assert default_address() == "localhost:8470"
+    monkeypatch.setenv("SHARDCALL_ADDRESS", "gpu-host.example.org:9000")
+    assert default_address() == "gpu-host.example.org:9000"
+    monkeypatch.setenv("SHARDCALL_ADDRESS", "http://localhost")
+    with pytest.raises(shardcall.InvalidRequestError, match=r"the environment variable SHARDCALL_ADDRESS: .*scheme"):
+        shardcall.connect()

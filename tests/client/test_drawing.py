@@ -15,6 +15,7 @@ from shardcall._src.display.drawing import Drawing, draw
 from shardcall_core.types.blocks import block_grid
 
 AB = Mesh(a=4, b=2)
+# Those of more layouts are compared with JAX's in kernels/test_drawings_equal_jax.py.
 
 DRAWINGS = {
     "both axes sharded": (
@@ -32,34 +33,6 @@ DRAWINGS = {
     ├─────┼─────┤
 6:8 │  6  │  7  │
     └─────┴─────┘
-""",
-    ),
-    "replicated over b": (
-        (8, 8),
-        P("a", None),
-        AB,
-        """
-      0:8
-    ┌─────┐
-0:2 │ 0,1 │
-    ├─────┤
-2:4 │ 2,3 │
-    ├─────┤
-4:6 │ 4,5 │
-    ├─────┤
-6:8 │ 6,7 │
-    └─────┘
-""",
-    ),
-    "devices in an order of their own": (
-        (8,),
-        P("x"),
-        Mesh(x=4, device_ids=[3, 2, 1, 0]),
-        """
-  0:2   2:4   4:6   6:8
-┌─────┬─────┬─────┬─────┐
-│  3  │  2  │  1  │  0  │
-└─────┴─────┴─────┴─────┘
 """,
     ),
     "a size that does not divide": (

@@ -50,10 +50,13 @@ def test_indices_are_numpys(shape):
     assert seen
 
 
-def test_an_item_is_a_tuple_of_one():
+def test_an_item_is_a_tuple_of_one_and_arrays_are_no_basic_indices():
     for item in ITEMS:
         assert basic_index((3, 4), item) == basic_index((3, 4), (item,))
         assert is_basic(item)
+    assert is_basic((0, None, ..., slice(2), np.uint8(3)))
+    for key in ([0, 1], np.arange(2), True, np.True_, 1.0, (0, [1]), np.zeros(()), "x"):
+        assert not is_basic(key)
 
 
 @rows("item", WRONG)
@@ -68,12 +71,6 @@ def test_errors_are_of_numpys_classes(item):
         basic_index((3, 4), (0, item))
     if expected is not IndexError or not isinstance(item, list | bool):
         assert str(refused.value) == str(raised.value)
-
-
-def test_arrays_are_no_basic_indices():
-    for key in ([0, 1], np.arange(2), True, np.True_, 1.0, (0, [1]), np.zeros(()), "x"):
-        assert not is_basic(key)
-    assert is_basic((0, None, ..., slice(2), np.uint8(3)))
 
 
 def test_a_slice_of_one_element_has_the_step_1():

@@ -13,17 +13,11 @@ from shardcall._src.device_arrays.lease import Lease
 HANDLE = b"\1" * 32
 
 
-class Version:
-    """Stands where an array's version does, which the lease only keeps and loses."""
-
-    object = None
-
-
 class Object:
-    """Stands where the caller's object does."""
+    """Stands where the caller's object does, and its version, which the lease only keeps and loses."""
 
     def __init__(self):
-        self._version = Version()
+        self._version = type("Version", (), {"object": None})()
 
 
 @pytest.fixture

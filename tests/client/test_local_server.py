@@ -1,12 +1,15 @@
 """`local` around processes that behave well and badly; the real server is met in tests/end_to_end."""
 
 import gc
+import importlib.util
 import json
 import re
 import subprocess
 import sys
 import threading
+import tomllib
 import weakref
+from pathlib import Path
 
 import grpc
 import pytest
@@ -14,6 +17,7 @@ from rows import rows
 
 import shardcall
 from shardcall import local_server
+from shardcall._src.local import server_packages
 from shardcall._src.local.local_settings import options, refusal
 from shardcall.cli.app import run
 from shardcall.local_server import ServerProcess, local
@@ -49,18 +53,28 @@ def test_the_address_is_read_from_the_ready_line(start):
     process.stop()
 
 
-def test_the_error_of_a_failed_server_contains_its_output(start):
-    process = start("import sys; print('x' * 10**6, file=sys.stderr); sys.exit('pip install shardcall[server]')")
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"\(exit status 1\); it printed") as caught:
+@pytest.mark.parametrize(
+    ("prints", "reason", "says"),
+    [
+        (
+            "'x' * 10**6",
+            "pip install shardcall[server]",
+            r"\(exit status 1\); it printed.*pip install shardcall\[server\]$",
+        ),
+        (
+            "'a log line'",
+            "shardcall: setting port is -1: no",
+            r"^the local server .* \(exit status 1\): setting port is -1: no$",
+        ),
+    ],
+    ids=["output", "one sentence"],
+)
+def test_the_error_of_a_failed_server_contains_its_output_or_the_sentence_that_says_why(
+    start, capsys, prints, reason, says
+):
+    process = start(f"import sys; print({prints}, file=sys.stderr); sys.exit({reason!r})")
+    with pytest.raises(shardcall.ServerUnavailableError, match=f"(?s){says}"):
         process.wait_for_ready(30)
-    assert str(caught.value).endswith("pip install shardcall[server]")
-
-
-def test_a_server_that_says_why_it_ends_is_quoted_in_one_sentence(start, capsys):
-    process = start("import sys; print('a log line', file=sys.stderr); sys.exit('shardcall: setting port is -1: no')")
-    with pytest.raises(shardcall.ServerUnavailableError) as caught:
-        process.wait_for_ready(30)
-    assert str(caught.value) == "the local server ended before it was ready (exit status 1): setting port is -1: no"
     assert capsys.readouterr().err == ""
 
 
@@ -181,8 +195,17 @@ def test_settings_become_options(commands):
         assert client.call("echo", 1.0).array == 1.0
     assert commands[0].command == [
         *(sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", "4", "--exit-with-stdin"),
-        *("--no-spare-worker", "--warm-up-s", "0"),
-        *("--log-level", "error", "--no-tune-allocator", "--quiet", "--limit", "3"),
+        *(
+            "--no-spare-worker",
+            "--warm-up-s",
+            "0",
+            "--log-level",
+            "error",
+            "--no-tune-allocator",
+            "--quiet",
+            "--limit",
+            "3",
+        ),
     ]
     assert commands[0].process.returncode == 0
 
@@ -237,3 +260,25 @@ client = local_server.local()
     ended = subprocess.run(python(owner), capture_output=True, text=True, timeout=60, check=True)
     assert ended.stderr == ""
     assert (tmp_path / "ended").exists()
+
+
+PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+
+
+def test_the_packages_are_those_of_the_extras():
+    extras = PROJECT["optional-dependencies"]
+    declared = {re.split(r"[<>=!\[]", requirement)[0] for requirement in (*extras["cli"], *extras["server"])}
+    assert set(server_packages.MODULES) == declared - {"shardcall"}
+
+
+def test_local_names_all_missing_packages_at_once(monkeypatch):
+    find, missing = importlib.util.find_spec, ("jax", "structlog", "typer")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in missing else find(name))
+    says = r"typer, jax, structlog are missing; pip install 'shardcall\[server\]'"
+    with pytest.raises(shardcall.ServerUnavailableError, match=says):
+        shardcall.local(devices=2)
+
+
+def test_local_needs_linux(monkeypatch):
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert "needs Linux, and this is darwin" in server_packages.server_refusal("shardcall.local")

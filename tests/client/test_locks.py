@@ -59,12 +59,9 @@ def test_locks_are_taken_in_ascending_order() -> None:
         pass
 
 
-def test_nothing_is_taken_under_a_leaf() -> None:
+def test_nothing_is_taken_under_a_leaf_but_by_a_thread_that_gives_up() -> None:
     with lock("leaf"), pytest.raises(LockError, match=f"other \\(order {LEAF}\\) is taken under leaf"):
         lock("other").acquire()
-
-
-def test_a_thread_that_gives_up_may_try_any_lock() -> None:
     outer, leaf = lock("outer", 10), lock("leaf")
     with leaf:
         assert outer.acquire(timeout=1.0)

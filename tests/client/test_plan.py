@@ -37,6 +37,13 @@ HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
 MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="mesh was x=4, is x=2")
 
 
+def parsed_with(**more):
+    """Returns the plan of the message and of more fields, whose program was cached."""
+    message = kernel_pb2.Plan(**more)
+    message.MergeFrom(MESSAGE)
+    return plan.from_proto(message, HIT)
+
+
 def test_a_plan_has_every_field_of_the_servers_message():
     parsed = plan.from_proto(MESSAGE, MISS)
     assert parsed.mesh == Mesh(x=2, device_ids=[0, 1])
@@ -48,19 +55,25 @@ def test_a_plan_has_every_field_of_the_servers_message():
     assert list(parsed.key.items()) == [("kernel", "diff 1"), ("mesh", "x=2")]
     assert parsed.explanation == "mesh was x=4, is x=2"
     assert not parsed.cache_hit
-    assert plan.from_proto(MESSAGE, HIT).cache_hit
+    assert parsed_with().cache_hit
     assert hash(parsed) == hash(plan.from_proto(MESSAGE, MISS))
 
 
 def test_a_plan_says_what_the_strategies_took_that_were_timed():
-    message = kernel_pb2.Plan()
-    message.CopyFrom(MESSAGE)
-    for strategy, seconds in (("halo", 0.0126), ("gspmd", 0.12)):
-        message.strategy_timings.add(strategy=strategy, seconds=seconds, run_count=9)
-    parsed = plan.from_proto(message, HIT)
+    timings = [
+        {"strategy": name, "seconds": took, "run_count": 9} for name, took in (("halo", 0.0126), ("gspmd", 0.12))
+    ]
+    parsed = parsed_with(strategy_timings=timings)
     assert list(parsed.strategy_timings.items()) == [("halo", 0.0126), ("gspmd", 0.12)]
-    assert plan.from_proto(MESSAGE, HIT).strategy_timings == {}
-    assert hash(parsed) == hash(plan.from_proto(message, HIT))
+    assert parsed_with().strategy_timings == {}
+    assert hash(parsed) == hash(parsed_with(strategy_timings=timings))
+
+
+def test_a_plan_reports_whether_the_bits_are_the_same_on_every_mesh():
+    assert not parsed_with().reproducible
+    parsed = parsed_with(reproducible=True)
+    assert parsed.reproducible
+    assert "  bits         the same on every mesh\n" in str(parsed)
 
 
 def test_print_and_repr_are_for_people():
@@ -92,7 +105,7 @@ def test_a_long_reason_for_a_miss_hangs():
 
 @rows("which", [0, "operand 0", "operand", "result", "result 0"])
 def test_visualize_draws_the_blocks_of_operands_and_results(which):
-    parsed = plan.from_proto(MESSAGE, HIT)
+    parsed = parsed_with()
     title, _, drawing = parsed.visualize(which).partition("\n")
     assert title == f"{'result' if 'result' in str(which) else 'operand'} 0: float64[3,4] P('x', None) on Mesh(x=2)"
     assert drawing == "      0:4\n    ┌─────┐\n0:2 │  0  │\n    ├─────┤\n2:3 │  1  │\n    └─────┘"
@@ -102,39 +115,21 @@ def test_visualize_draws_the_blocks_of_operands_and_results(which):
 @rows("which", [1, 2, -1, "operand 1", "result 1", "x", ""])
 def test_what_is_not_in_the_plan_cannot_be_drawn(which):
     with pytest.raises(shardcall.InvalidOperandError, match=r"there are: operand 0, result 0"):
-        plan.from_proto(MESSAGE, HIT).visualize(which)
-
-
-def test_a_plan_reports_whether_the_bits_are_the_same_on_every_mesh():
-    message = kernel_pb2.Plan()
-    message.CopyFrom(MESSAGE)
-    message.reproducible = True
-    assert not plan.from_proto(MESSAGE, HIT).reproducible
-    parsed = plan.from_proto(message, HIT)
-    assert parsed.reproducible
-    assert "  bits         the same on every mesh\n" in str(parsed)
+        parsed_with().visualize(which)
 
 
 def test_a_plan_reports_the_operands_that_move():
-    message = kernel_pb2.Plan()
-    message.CopyFrom(MESSAGE)
     there = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="a", size=2)], device_ids=[1, 0])
     columns = mesh_pb2.PartitionSpec(entries=[entry(), entry("a")])
-    message.transfers.add(operand=0, mesh=there, spec=columns, received_bytes=1234, through_host=True)
-    parsed = plan.from_proto(message, HIT)
+    message = kernel_pb2.Transfer(operand=0, mesh=there, spec=columns, received_bytes=1234, through_host=True)
+    parsed = parsed_with(transfers=[message])
     (transfer,) = parsed.transfers
     assert (transfer.from_mesh, transfer.from_spec) == (Mesh(a=2, device_ids=[1, 0]), P(None, "a"))
     assert (transfer.type, transfer.to_mesh, transfer.to_spec) == (parsed.operands[0].type, parsed.mesh, P("x", None))
-    assert resharding.transfer_to_proto(transfer) == message.transfers[0]
+    assert resharding.transfer_to_proto(transfer) == message
     line = "from P(None, 'a') on Mesh(a=2, device_ids=[1, 0]), 1,234 bytes through the host"
     assert f"  transfer     operand 0 {line}\n" in str(parsed)
     assert repr(parsed).endswith("cached, moves 1 operand (1,234 bytes)>")
     assert parsed.visualize().caption == f"operand 0: float64[3,4] P('x', None) on Mesh(x=2), moved {line}"
-
-
-def test_a_transfer_of_what_the_plan_does_not_have_breaks_the_contract():
-    message = kernel_pb2.Plan()
-    message.CopyFrom(MESSAGE)
-    message.transfers.add(operand=1)
     with pytest.raises(ProtocolError, match="no such operand"):
-        plan.from_proto(message, HIT)
+        parsed_with(transfers=[kernel_pb2.Transfer(operand=1)])

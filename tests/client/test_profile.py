@@ -90,10 +90,8 @@ def test_what_is_no_folder_and_no_time_is_refused(directory, seconds, field):
 
 def test_one_that_is_asked_for_wrongly_does_not_begin(tmp_path):
     servicer = Servicer([], None)
-    with (
-        profile_of(tmp_path, servicer=servicer, timeout_s=-1.0) as profile,
-        pytest.raises(sc.InvalidParameterError, match="timeout is -1"),
-    ):
+    refused = pytest.raises(sc.InvalidParameterError, match="timeout is -1")
+    with profile_of(tmp_path, servicer=servicer, timeout_s=-1.0) as profile, refused:
         profile.start()
     assert servicer.started.empty()
 
@@ -185,11 +183,11 @@ class Truncated(Servicer):
         yield profile_service_pb2.StopProfileResponse(path="a", data=b"1", is_truncated=True)
 
 
-def test_a_profile_says_that_the_server_ended_it_early(tmp_path):
-    with profile_of(tmp_path / "one", servicer=Truncated((), None)) as profile:
+@pytest.mark.parametrize(
+    ("servicer", "is_truncated"), [(Truncated((), None), True), (Servicer([("a", b"1")], None), False)]
+)
+def test_a_profile_says_whether_the_server_ended_it_early(tmp_path, servicer, is_truncated):
+    with profile_of(tmp_path, servicer=servicer) as profile:
         assert not profile.is_truncated
         profile.stop()
-    assert profile.is_truncated
-    with profile_of(tmp_path / "two", ("a", b"1")) as profile:
-        profile.stop()
-    assert not profile.is_truncated
+    assert profile.is_truncated is is_truncated

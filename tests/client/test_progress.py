@@ -367,10 +367,13 @@ def test_a_call_is_watched_while_it_moves_no_bytes(monkeypatch, progress):
         assert not asked.acquire(timeout=0.3)
 
 
-def test_the_thread_of_watched_calls_ends_without_them(monkeypatch):
-    class Call(threading.Event):
-        refresh = threading.Event.set
+class Call(threading.Event):
+    """A call that a thread watches."""
 
+    refresh = threading.Event.set
+
+
+def test_the_thread_of_watched_calls_ends_without_them(monkeypatch):
     monkeypatch.setattr(watches, "_IDLE_LOOKS", 0)
     call, watcher = Call(), Watcher(0)
     for _ in range(2):
@@ -383,9 +386,6 @@ def test_the_thread_of_watched_calls_ends_without_them(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_calls_are_watched_again_after_an_error():
-    class Call(threading.Event):
-        refresh = threading.Event.set
-
     class FailingCall:
         def refresh(self):
             raise MemoryError

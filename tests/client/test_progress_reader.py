@@ -46,19 +46,9 @@ class Submitted:
 
     def add(self, name, *depends_on):
         call = PendingCall(self.pending, name, (), 60.0)
-        self.pending.send([call], lambda sending: sending(Streamed(name)), [], depends_on)
+        streamed = SimpleNamespace(request_id=name, add_done_callback=lambda callback: None, cancel=lambda: None)
+        self.pending.send([call], lambda sending: sending(streamed), [], depends_on)
         return call
-
-
-class Streamed:
-    def __init__(self, request_id):
-        self.request_id = request_id
-
-    def add_done_callback(self, callback):
-        pass
-
-    def cancel(self):
-        pass
 
 
 @pytest.fixture
@@ -76,24 +66,28 @@ def reader(server, submitted):
     return ProgressReader(server, submitted.pending, lambda: server.now, server.pause)
 
 
+def listed(name, phase=RUNNING, **fields):
+    return info.CallProgress(request_id=name, phase=phase, **fields)
+
+
 def test_a_loop_is_shown_with_its_iterations(server, reader, submitted):
     loop = submitted.add("step")
-    server.calls = [info.CallProgress(request_id="step", phase=RUNNING, iterations=3, iterations_left=7, seconds=2)]
+    server.calls = [listed("step", iterations=3, iterations_left=7, seconds=2)]
     progress = reader.of_call(loop, Deadline(10))
     assert progress == Progress("running", elapsed_s=2, iteration=3, iterations=10, what="step")
     assert progress.share == 0.3
     server.now += 1
-    server.calls = [info.CallProgress(request_id="step", phase=RUNNING, iterations=3, iterations_left=2**62)]
+    server.calls = [listed("step", iterations=3, iterations_left=2**62)]
     progress = reader.of_call(loop, Deadline(10))
     assert (progress.iteration, progress.iterations, progress.share) == (3, None, None)
 
 
 def test_what_waits_is_shown_with_its_position(server, reader, submitted):
     call = submitted.add("matmul")
-    server.calls = [info.CallProgress(request_id="matmul", phase=info.CALL_PHASE_QUEUED, queue_position=4, seconds=1)]
+    server.calls = [listed("matmul", info.CALL_PHASE_QUEUED, queue_position=4, seconds=1)]
     assert reader.of_call(call, Deadline(10)) == Progress("queued", elapsed_s=1, queue_position=4, what="matmul")
     server.now += 1
-    server.calls = [info.CallProgress(request_id="matmul", phase=info.CALL_PHASE_COMPILING, seconds=2)]
+    server.calls = [listed("matmul", info.CALL_PHASE_COMPILING, seconds=2)]
     assert reader.of_call(call, Deadline(10)) == Progress("compiling", elapsed_s=2, what="matmul")
 
 
@@ -102,7 +96,7 @@ def test_a_call_that_waits_for_another_shows_that_one(server, reader, submitted)
     between = submitted.add("between", loop)
     last = submitted.add("last", between)
     submitted.add("other")
-    server.calls = [info.CallProgress(request_id="loop", phase=RUNNING, iterations=1, iterations_left=1)]
+    server.calls = [listed("loop", iterations=1, iterations_left=1)]
     assert reader.of_call(last, Deadline(10)).what == "loop"
     assert server.asked == [["loop", "between", "last"]]
 
@@ -134,8 +128,7 @@ def test_the_server_is_asked_up_to_ten_times_a_second(server, reader, submitted)
 
 
 def test_threads_with_different_calls_read_one_answer(server, reader):
-    queued = info.CallProgress(request_id="queued", phase=info.CALL_PHASE_QUEUED, queue_position=4)
-    server.calls = [queued]
+    server.calls = [listed("queued", info.CALL_PHASE_QUEUED, queue_position=4)]
     phases = []
     for _ in range(20):
         server.now += 0.04
@@ -170,7 +163,7 @@ def test_a_wait_shows_its_call_or_the_oldest(server, reader, submitted):
     assert reader.of_wait("mine", "diff").what == "diff"
     assert len(server.asked[0]) == MAX_CALLS
     server.now += 1
-    server.calls = [info.CallProgress(request_id="call1", phase=RUNNING, iterations=1)]
+    server.calls = [listed("call1", iterations=1)]
     assert reader.of_wait("", "").what == "call1"
 
 
@@ -183,20 +176,16 @@ def test_a_server_that_cannot_answer_ends_no_wait(server, reader, submitted):
         reader.of_call(call, Deadline(10))
 
 
-def test_nothing_is_asked_where_nobody_looks(server, reader, submitted):
-    submitted.add("diff")
-    meters = Meters(False)
-    reader.serve(meters)
-    assert meters.watch("diff", "diff") is None
-    assert server.asked == []
-
-
-def test_a_watch_reports_while_the_reader_exists(server, submitted):
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_watch_reports_while_the_reader_exists_and_asks_nothing_where_nobody_looks(server, submitted, is_watched):
     reports = []
-    meters = Meters(reports.append)
+    meters = Meters(reports.append if is_watched else False)
     reader = ProgressReader(server, submitted.pending, lambda: server.now, server.pause)
     reader.serve(meters)
     watch = meters.watch("mine", "diff")
+    if not is_watched:
+        assert (watch, server.asked) == (None, [])
+        return
     watch.update()
     assert [(one.phase, one.what) for one in reports] == [("running", "diff")]
     del reader
@@ -215,7 +204,7 @@ def test_the_placement_of_a_result_is_the_servers(server, reader, submitted):
         block_shape=[4],
     )
     two = mesh.to_proto(mesh.Mesh(x=2))
-    server.calls = [info.CallProgress(request_id="step", phase=RUNNING, results=[placed], mesh=two)]
+    server.calls = [listed("step", results=[placed], mesh=two)]
     answer = reader.placement(call, 0, Deadline(1))
     assert (answer.placement.spec, answer.mesh.axes, answer.device_bytes) == (specs.PartitionSpec("x"), (("x", 2),), 64)
     assert reader.placement(call, 1, Deadline(1)) is None

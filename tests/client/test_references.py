@@ -7,15 +7,12 @@ import math
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
+import pytest
 from rows import rows
 
 from shardcall._src.traced.references import References
 
 SCALE = 2.0
-
-
-def vars_of(module):
-    return module.scale
 
 
 def by_module(u):
@@ -39,7 +36,7 @@ def test_the_state_of_a_function_changes_with_what_it_refers_to(monkeypatch):
     assert all(a != b for a, b in zip(before, after, strict=True))
 
 
-def test_values_in_closures_and_defaults_are_followed():
+def values_in_closures_and_defaults():
     array, items, options = np.arange(3.0), [1, (2, "x")], {"k": -0.0}
 
     def inner():
@@ -48,42 +45,127 @@ def test_values_in_closures_and_defaults_are_followed():
     def f(u, v=items):
         return u + inner() + len(v) + options["k"]
 
-    seen = [state(f)]
+    yield f
     array[1] = 7
-    seen.append(state(f))
+    yield f
     items.append(None)
-    seen.append(state(f))
+    yield f
     options["k"] = 0.0
-    seen.append(state(f))
+    yield f
     array = array.view("i8")  # the function sees the variable, and so another array of the same bytes
-    seen.append(state(f))
-    seen.append(state(functools.partial(f, v=1)))
-    assert None not in seen
-    assert len(set(seen)) == len(seen)
+    yield f
+    yield functools.partial(f, v=1)
+
+
+def attributes_of_functions():
+    def f(u):
+        return u * f.scale
+
+    for f.scale in (2, 3):
+        yield f
+
+
+def arguments_of_partial_functions():
+    def multiplied(scale, u):
+        return scale * u
+
+    for scale in (3, 10):
+        second = functools.partial(multiplied, scale)
+        yield lambda u, second=second: multiplied(2, u) + second(u)
+
+
+def a_wrapper_of_a_function_of_numpy():
+    inspect.signature(np.sin)  # which keeps it as an attribute
+
+    @functools.wraps(np.sin)
+    def wrapper(u):
+        return u * scale
+
+    for scale in (2, 3):  # noqa: B007  # the wrapper reads it
+        yield wrapper
+
+
+def attributes_of_modules():
+    package, within = ModuleType("own"), ModuleType("own.within")
+    package.within, package.scale = within, 2
+    within.function = lambda u: u * package.scale
+
+    def f(u):
+        return [package.within.function(row) for row in u]
+
+    yield f
+    package.scale = 3
+    yield f
+    within.function = np.sin
+    yield f
+
+
+def values_of_enumerations():
+    array = np.ones(3)
+
+    class Constants(enum.Enum):
+        W = array
+
+    constant = Constants.W
+
+    def f(u):
+        return u * constant.value
+
+    yield f
+    array[0] = 5
+    yield f
+
+
+def attributes_of_traced_functions():
+    class Traced:
+        def traced_function(self):
+            return by_module
+
+    traced = Traced()
+
+    def f(u):
+        return u * traced.scale
+
+    for traced.scale in (2, 3):
+        yield f
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        values_in_closures_and_defaults,
+        attributes_of_functions,
+        arguments_of_partial_functions,
+        a_wrapper_of_a_function_of_numpy,
+        attributes_of_modules,
+        values_of_enumerations,
+        attributes_of_traced_functions,
+    ],
+)
+def test_what_a_function_refers_to_is_followed(changes):
+    """Each yields the function after another change."""
+    states = [state(function) for function in changes()]
+    assert None not in states
+    assert len(set(states)) == len(states) > 1
+
+
+def test_other_attributes_of_a_module_do_not_count():
+    package = ModuleType("own")
+    package.scale, package.other = 2, 1
+
+    def f(u):
+        return u * package.scale
+
+    before = state(f)
+    package.other = 2
+    assert None is not before == state(f)
 
 
 def test_a_function_may_refer_to_itself():
     def f(u):
         return f(u)
 
-    assert state(f) is not None
-    assert state(f) == state(f)
-
-
-@rows(
-    "value",
-    [
-        SimpleNamespace(a=1),
-        np.ones(1 << 17),
-        np.array([object()]),
-        np.ma.array([1.0]),
-        set(),
-        [0] * 3000,
-        SimpleNamespace,
-    ],
-)
-def test_what_may_change_unseen_has_no_state(value):
-    assert state(lambda u: u + value) is None
+    assert None is not state(f) == state(f)
 
 
 def test_the_names_and_the_generators_are_those_of_all_functions():
@@ -108,141 +190,70 @@ def test_values_of_static_arguments_count_by_their_types_and_contents():
     states.append(References(f, values[-1:]).state)
     assert None not in states
     assert len(set(states)) == len(states)
-    assert References(f, [SimpleNamespace(k=1)]).state is None
+    for value in (SimpleNamespace(k=1), Degrees(1.01)):
+        assert References(f, [value]).state is None
 
 
-def test_attributes_of_functions_are_followed():
-    def f(u):
-        return u * f.scale
-
-    f.scale = 2
-    before = state(f)
-    f.scale = 3
-    assert None not in (before, state(f))
-    assert state(f) != before
+class Degrees(float):
+    def __repr__(self):
+        return f"{float(self):.1f}"
 
 
-def test_partial_functions_are_compared_by_their_arguments():
-    def f(u):
-        return first(u) + second(u)
-
-    def multiplied(scale, u):
-        return scale * u
-
-    first, second = functools.partial(multiplied, 2), functools.partial(multiplied, 3)
-    before = state(f)
-    second = functools.partial(multiplied, 10)
-    assert None not in (before, state(f))
-    assert state(f) != before
+PACKAGE = ModuleType("package")
+PACKAGE.config = SimpleNamespace(scale=2)
+NAME = "SCALE"
 
 
-def test_a_wrapper_of_a_function_of_numpy_is_followed():
-    inspect.signature(np.sin)  # which keeps it as an attribute
-
-    @functools.wraps(np.sin)
-    def wrapper(u):
-        return u * scale
-
-    scale = 2
-    before = state(wrapper)
-    scale = 3
-    assert state(wrapper) != before
+def vars_of(module):
+    return module.scale
 
 
-def test_attributes_of_modules_are_followed_and_nothing_else_of_them(monkeypatch):
-    package, within = ModuleType("own"), ModuleType("own.within")
-    package.within, package.scale, package.other = within, 2, 1
-    within.function = lambda u: u * package.scale
-
-    def f(u):
-        return [package.within.function(row) for row in u]
-
-    before = state(f)
-    package.other = 2
-    assert None is not before == state(f)
-    package.scale = 3
-    middle = state(f)
-    within.function = np.sin
-    assert None not in (middle, state(f))
-    assert len({before, middle, state(f)}) == 3
-    package.config = SimpleNamespace(scale=2)
-    assert state(lambda u: u * package.config.scale) is None
-    assert state(lambda u: vars_of(package)) is None
+@functools.singledispatch
+def prepared(x):
+    return x * 2
 
 
-def test_subclasses_of_numbers_may_change_unseen():
-    class Degrees(float):
-        def __repr__(self):
-            return f"{float(self):.1f}"
+def importing_another_module(u):
+    from some_module import scale
 
-    angle = Degrees(1.01)
-    assert state(lambda u: u * angle) is None
-    assert References(by_module, [angle]).state is None
+    return u * scale
 
 
-def test_values_of_enumerations_are_followed():
-    array = np.ones(3)
-
-    class Constants(enum.Enum):
-        W = array
-
-    constant = Constants.W
-
-    def f(u):
-        return u * constant.value
-
-    before = state(f)
-    array[0] = 5
-    assert state(f) != before
+def importing_a_relative_module():
+    namespace = {"__name__": "package.part", "__package__": "package"}
+    exec("def f(u):\n    from .math import scale\n    return u * scale\n", namespace)
+    return namespace["f"]
 
 
-def test_attributes_of_traced_functions_are_followed():
-    class Traced:
-        def __init__(self):
-            self.scale = 2
+@rows(
+    "function",
+    [
+        *(
+            lambda u, value=value: u + value
+            for value in (
+                *(SimpleNamespace(a=1), np.ones(1 << 17), np.array([object()]), np.ma.array([1.0]), set(), [0] * 3000),
+                *(SimpleNamespace, Degrees(1.01)),
+            )
+        ),
+        lambda u: u * PACKAGE.config.scale,
+        lambda u: u * vars_of(PACKAGE),
+        lambda u: prepared(u) + 1,
+        importing_another_module,
+        importing_a_relative_module(),
+        lambda u: u * globals()[NAME],
+        lambda u: u * getattr(u, NAME),
+        lambda u: u * __import__("package").scale,
+        lambda u: u * np.load("file.npy"),
+    ],
+)
+def test_what_may_change_unseen_or_refers_to_any_value_has_no_state(function):
+    assert state(function) is None
 
-        def traced_function(self):
-            return by_module
 
-    traced = Traced()
-
-    def f(u):
-        return u * traced.scale
-
-    before = state(f)
-    traced.scale = 3
-    assert None is not state(f) != before
-
-
-def test_wrappers_of_functools_are_followed():
-    @functools.singledispatch
-    def prepared(x):
-        return x * 2
-
-    assert state(lambda u: prepared(u) + 1) is None
-
-
-def test_code_that_imports_other_modules_has_no_state():
+def test_code_that_imports_a_module_of_numpy_has_a_state():
     def f(u):
         import numpy.linalg
 
         return numpy.linalg.norm(u)
 
-    def g(u):
-        from some_module import scale
-
-        return u * scale
-
-    relative = {"__name__": "package.part", "__package__": "package"}
-    exec("def h(u):\n    from .math import scale\n    return u * scale\n", relative)
     assert state(f) is not None
-    assert state(g) is None
-    assert state(relative["h"]) is None
-
-
-def test_code_that_finds_values_by_their_names_may_refer_to_any():
-    name = "SCALE"
-    assert state(lambda u: u * globals()[name]) is None
-    assert state(lambda u: u * getattr(u, name)) is None
-    assert state(lambda u: u * __import__("package").scale) is None
-    assert state(lambda u: u * np.load("file.npy")) is None

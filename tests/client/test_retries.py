@@ -1,4 +1,4 @@
-"""Retries of the client: conditions, count and delay."""
+"""Retries of the client: conditions, count and delay; by single messages, streams of chunks and call streams."""
 
 import asyncio
 import random
@@ -30,7 +30,8 @@ NOT_REPEATED = {
     "late": (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", shardcall.DeadlineExceededError),
     "wrong": (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_PARAMETER", shardcall.InvalidParameterError),
 }
-OPERANDS = pytest.mark.parametrize("operand", [np.arange(4.0), LARGE], ids=["unary", "stream"])
+LOST = (UNAVAILABLE, "")
+"""The status of a connection that is lost."""
 
 
 @pytest.fixture
@@ -39,8 +40,24 @@ def short_waits(monkeypatch):
     monkeypatch.setattr(random, "uniform", lambda *_: 0.02)
 
 
+@pytest.fixture(params=["unary", "stream", "call stream"])
+def transport(request):
+    return request.param
+
+
 @pytest.fixture
-def failing(server, abort):
+def operand(transport):
+    return LARGE if transport == "stream" else np.arange(4.0)
+
+
+@pytest.fixture
+def client(server, streams, transport):
+    with shardcall.connect(server.address, call_stream=transport == "call stream") as connected:
+        yield connected
+
+
+@pytest.fixture
+def failing(server, streams, abort):
     """Makes calls fail so often; returns the metadata of every call that came."""
 
     def fail(count, status, reason, retry_after_s=0.0, **metadata):
@@ -53,16 +70,24 @@ def failing(server, abort):
             if len(came) <= count:
                 context.abort(status, "from gRPC")
 
-        server.execute, server.execute_stream = echo, echo_stream
+        def refuse_item(call):
+            came.append({"shardcall-request-id": call.item.request_id, "shardcall-timeout": call.item.timeout_seconds})
+            if len(came) > count:
+                call.answer()
+            elif reason:
+                call.fail(status, reason, retry_after_s=retry_after_s, **metadata)
+            else:
+                call.stream.end(status)
+
+        server.execute, server.execute_stream, streams.on_call = echo, echo_stream, refuse_item
         server.before_calls(refuse)
         return came
 
     return fail
 
 
-@OPERANDS
 @pytest.mark.parametrize("case", REPEATED)
-def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, short_waits, operand, case):
+def test_what_may_be_served_later_is_repeated_as_the_same_call(client, streams, failing, short_waits, operand, case):
     status, reason, after_s = REPEATED[case]
     came = failing(2, status, reason, after_s)
     np.testing.assert_array_equal(client.call("echo", operand).array, operand)
@@ -71,9 +96,9 @@ def test_what_may_be_served_later_is_repeated_as_the_same_call(client, failing, 
     timeouts = [float(metadata["shardcall-timeout"]) for metadata in came]
     assert timeouts == sorted(timeouts, reverse=True)
     assert timeouts[0] > timeouts[-1]
+    assert not reason or len({call.item.number for call in streams.calls}) == len(streams.calls)
 
 
-@OPERANDS
 @pytest.mark.parametrize("case", NOT_REPEATED)
 def test_other_errors_are_raised_at_once(client, failing, operand, case):
     status, reason, error = NOT_REPEATED[case]
@@ -83,15 +108,14 @@ def test_other_errors_are_raised_at_once(client, failing, operand, case):
     assert len(came) == 1
 
 
-@OPERANDS
-@pytest.mark.parametrize("caller", ["client", "aio"])
-def test_a_call_that_the_mesh_restarted_under_is_repeated_once(server, client, failing, operand, caller):
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_a_call_that_the_mesh_restarted_under_is_repeated_once(server, client, failing, operand, is_awaited):
     async def call():
-        async with aio.connect(server.address) as asynchronous:
+        async with aio.connect(server.address, call_stream=False) as asynchronous:
             return (await asynchronous.call("echo", operand)).array
 
     def calls():
-        return client.call("echo", operand).array if caller == "client" else asyncio.run(call())
+        return asyncio.run(call()) if is_awaited else client.call("echo", operand).array
 
     came = failing(1, UNAVAILABLE, "MESH_RESTARTED")
     np.testing.assert_array_equal(calls(), operand)
@@ -102,7 +126,6 @@ def test_a_call_that_the_mesh_restarted_under_is_repeated_once(server, client, f
     assert len(came) == 2
 
 
-@OPERANDS
 def test_a_call_that_the_mesh_may_have_ended_of_is_not_repeated(client, failing, operand):
     came = failing(9, UNAVAILABLE, "MESH_RESTARTED", suspect="true")
     with pytest.raises(shardcall.MeshRestartedError) as caught:
@@ -111,48 +134,50 @@ def test_a_call_that_the_mesh_may_have_ended_of_is_not_repeated(client, failing,
     assert len(came) == 1
 
 
-def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(memory, abort, shared_client):
-    array, calls = shared_client.put(1.0), []
-
-    def restart(request, context):
-        calls.append(request)
-        abort(context, UNAVAILABLE, "MESH_RESTARTED")
-
-    memory.before = restart
+def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(memory, shared_client):
+    array = shared_client.put(1.0)
+    memory.calls.clear()
+    memory.refuse = (UNAVAILABLE, "MESH_RESTARTED")
     with pytest.raises(shardcall.MeshRestartedError):
         shared_client.call("echo", array)
-    assert len(calls) == 1
+    assert len(memory.calls) == 1
     with pytest.raises(shardcall.MeshRestartedError):
         shared_client.call("echo", np.zeros(2**20))  # in shared memory: the worker that used it has ended
-    assert len(calls) == 3
+    assert len(memory.calls) == 3
 
 
-@OPERANDS
-def test_a_call_is_repeated_no_more_than_four_times(client, failing, operand):
-    came = failing(9, EXHAUSTED, "SERVER_BUSY", 0.01)
-    with pytest.raises(shardcall.ResourceExhaustedError):
+@pytest.mark.parametrize(("status", "reason"), [(EXHAUSTED, "SERVER_BUSY"), LOST])
+def test_a_call_is_repeated_no_more_than_four_times(client, failing, short_waits, operand, status, reason):
+    came = failing(9, status, reason, 0.01)
+    with pytest.raises((shardcall.ResourceExhaustedError, shardcall.ServerUnavailableError)):
         client.call("echo", operand)
     assert len(came) == 5
 
 
-def test_a_wait_that_would_end_after_the_deadline_is_not_begun(client, failing):
-    came = failing(9, EXHAUSTED, "SERVER_BUSY", 60)
-    with pytest.raises(shardcall.ResourceExhaustedError) as caught:
-        client.call("echo", 1.0, timeout=30)
-    assert caught.value.retry_after_s == 60
+@pytest.mark.parametrize(("status", "reason", "after_s"), [(EXHAUSTED, "SERVER_BUSY", 60), (*LOST, 0)])
+def test_a_wait_that_would_end_after_the_deadline_is_not_begun(
+    client, failing, operand, status, reason, after_s, monkeypatch
+):
+    monkeypatch.setattr(random, "uniform", lambda *_: 600.0)
+    came = failing(9, status, reason, after_s)
+    with pytest.raises((shardcall.ResourceExhaustedError, shardcall.ServerUnavailableError)) as caught:
+        client.call("echo", operand, timeout=30)
+    assert caught.value.retry_after_s == (after_s or None)
     assert len(came) == 1
 
 
-def test_nothing_is_repeated_without_retries(server, failing):
-    came = failing(9, EXHAUSTED, "SERVER_BUSY", 0.01)
-    with shardcall.connect(server.address, retries=False) as client:
-        with pytest.raises(shardcall.ResourceExhaustedError):
-            client.call("echo", 1.0)
-        with pytest.raises(shardcall.ResourceExhaustedError):
-            client.call("echo", LARGE)
-    assert len(came) == 2
+@pytest.mark.parametrize(("status", "reason"), [(EXHAUSTED, "SERVER_BUSY"), LOST])
+def test_nothing_is_repeated_without_retries(server, failing, transport, operand, status, reason):
+    came = failing(1, status, reason, 0.01)
+    with shardcall.connect(server.address, retries=False, call_stream=transport == "call stream") as client:
+        with pytest.raises((shardcall.ResourceExhaustedError, shardcall.ServerUnavailableError)) as caught:
+            client.call("echo", operand)
+        assert [caught.value.request_id] == [metadata["shardcall-request-id"] for metadata in came]
+        np.testing.assert_array_equal(client.call("echo", operand).array, operand)
+    assert len({metadata["shardcall-request-id"] for metadata in came}) == 2
 
 
+@pytest.mark.parametrize("transport", ["stream"])
 def test_a_stream_that_was_answered_in_part_is_not_repeated(server, client):
     came = []
 
@@ -167,14 +192,6 @@ def test_a_stream_that_was_answered_in_part_is_not_repeated(server, client):
     assert len(came) == 1
 
 
-def test_every_call_has_a_different_id(client, failing):
-    came = failing(0, UNAVAILABLE, "")
-    for _ in range(3):
-        client.call("echo", 1.0)
-    assert len({metadata["shardcall-request-id"] for metadata in came}) == 3
-
-
-@OPERANDS
 def test_a_call_that_a_server_cancels_is_a_server_that_goes(client, failing, operand, short_waits):
     """So do servers of gRPC's to calls that reach them while they stop."""
     came = failing(1, grpc.StatusCode.CANCELLED, "")

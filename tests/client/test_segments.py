@@ -1,24 +1,32 @@
-"""The allocator over segments that are ordinary memory, with a lease that a test can see."""
+"""The allocator of segments that are ordinary memory, with a lease that a test can see, and copies into them."""
 
 import gc
 import itertools
 import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from client.stream_server import in_threads
+from hypothesis import given
+from hypothesis import strategies as st
 from rows import rows
 
+from shardcall._src.memory.free_list import FreeList
 from shardcall._src.memory.segment import CannotShareError, Segment
 from shardcall._src.memory.segments import Segments
 from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.transfer.copying import Copier
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import ServerUnavailableError
 
 MIB = 2**20
 pytestmark = pytest.mark.usefixtures("quick_collections")
+
+
+# Segments
 
 
 class Source:
@@ -34,16 +42,15 @@ class Source:
         if self.fails:
             raise self.fails
         lease, end = os.pipe()
+        os.set_blocking(lease, False)
         self.leases.append((lease, nbytes))
-        memory = np.zeros(nbytes, np.uint8)
-        return Segment(len(self.leases).to_bytes(16, "big"), memory, end)
+        return Segment(len(self.leases).to_bytes(16, "big"), np.zeros(nbytes, np.uint8), end)
 
     @property
     def open(self):
         """The sizes, in MiB, of the segments whose lease lasts: the pipe's other end is open."""
         lasting = []
         for lease, nbytes in self.leases:
-            os.set_blocking(lease, False)
             try:
                 os.read(lease, 1)
             except BlockingIOError:
@@ -132,7 +139,7 @@ def test_an_empty_segment_goes_when_a_larger_one_comes(source):
     assert held
 
 
-def test_an_empty_segment_goes_when_it_has_not_been_used_for_a_while(source):
+def test_an_empty_segment_that_is_not_the_only_one_goes_when_it_has_not_been_used_for_a_while(source):
     first, second = source.reserve(30 * MIB), source.reserve(30 * MIB)
     del second
     source.reserve(64)
@@ -145,11 +152,7 @@ def test_an_empty_segment_goes_when_it_has_not_been_used_for_a_while(source):
     source.now = 22.0
     source.reserve(64)
     assert source.open == [32]
-    assert first
-
-
-def test_the_only_segment_stays(source):
-    source.reserve(MIB)
+    del first
     source.now = 100.0
     source.reserve(64)
     assert source.open == [32]
@@ -175,22 +178,18 @@ def test_what_cannot_be_named_is_not_located(source, pick):
     assert source.segments.locate(np.zeros(3)) is None
 
 
-def test_what_cannot_be_is_tried_once(source):
-    source.fails = CannotShareError()
-    assert source.reserve(64) is None
-    source.fails, source.now = None, 1e9
-    assert source.reserve(64) is None
-    assert not source.segments.may_share
-
-
-@pytest.mark.parametrize("error", [ServerUnavailableError("gone"), OSError(12, "no memory")])
-def test_what_fails_for_now_is_tried_again_later(source, error):
+@pytest.mark.parametrize(
+    ("error", "is_final"),
+    [(CannotShareError(), True), (ServerUnavailableError("gone"), False), (OSError(12, "no memory"), False)],
+)
+def test_what_fails_for_now_is_tried_again_later_and_what_cannot_be_is_not(source, error, is_final):
     source.fails = error
     assert source.reserve(64) is None
     source.fails = None
     assert source.reserve(64) is None
-    source.now = 2.0
-    assert source.reserve(64) is not None
+    source.now = 1e9 if is_final else 2.0
+    assert (source.reserve(64) is None) is is_final
+    assert source.segments.may_share is not is_final
 
 
 def test_after_closing_there_are_no_blocks(source):
@@ -236,3 +235,121 @@ def test_a_child_has_new_locks(source):
     with ThreadPoolExecutor(1) as threads:
         source.segments.begin_anew()
         assert threads.submit(source.reserve, MIB).result(20) is not None
+
+
+# Free ranges
+
+
+SIZE = 4096
+
+
+def test_the_first_range_that_fits_is_taken_and_neighbours_grow_together():
+    free = FreeList(300)
+    assert [free.allocate(100, 1) for _ in range(3)] == [0, 100, 200]
+    for offset in (0, 200):
+        free.free(offset, 100)
+    assert not free.is_unused
+    assert free.allocate(150, 1) is None
+    assert free.allocate(50, 1) == 0
+    assert free.allocate(100, 1) == 200
+    for offset, size in ((0, 50), (200, 100), (100, 100)):
+        free.free(offset, size)
+    assert free.is_unused
+    assert free.allocate(300, 1) == 0
+
+
+def test_bytes_skipped_by_alignment_stay_free():
+    free = FreeList(256)
+    assert free.allocate(10, 1) == 0
+    assert free.allocate(64, 64) == 64
+    assert free.allocate(54, 1) == 10
+
+
+STEPS = st.lists(st.tuples(st.integers(1, 900), st.sampled_from([1, 64, 512]), st.integers(0, 9)), max_size=60)
+
+
+@given(STEPS)
+def test_no_byte_is_allocated_twice_and_none_is_lost(steps):
+    free, taken = FreeList(SIZE), []
+    for nbytes, alignment, which in steps:
+        offset = free.allocate(nbytes, alignment)
+        if offset is not None:
+            assert offset % alignment == 0
+            assert offset + nbytes <= SIZE
+            assert all(offset + nbytes <= begin or begin + size <= offset for begin, size in taken)
+            taken.append((offset, nbytes))
+        elif taken:
+            free.free(*taken.pop(which % len(taken)))
+    for begin, size in taken:
+        free.free(begin, size)
+    assert free.is_unused
+
+
+# Copies
+
+
+@pytest.fixture
+def copier():
+    copier_under_test = Copier()
+    yield copier_under_test
+    copier_under_test.close()
+
+
+@rows("shape", [(), (0,), (3, 0), (MIB + 3,), (1, MIB + 3), (1, 1, 3, 350_001), (5, 220_001)])
+@rows("order", ["C", "F"])
+def test_every_element_is_copied(copier, shape, order):
+    source = np.asarray(np.arange(np.prod(shape, dtype=int), dtype=np.float64).reshape(shape), order=order)
+    target = np.empty(shape)
+    copier.copy(target, source)
+    np.testing.assert_array_equal(target, source)
+
+
+def helpers():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("shardcall-copy")}
+
+
+def test_one_thread_helps_with_large_copies_and_ends_on_closing(copier):
+    before = helpers()
+    copier.copy(np.empty(MIB, np.uint8), np.zeros(MIB, np.uint8))
+    assert helpers() <= before
+    for _ in range(3):
+        copier.copy(np.empty(16 * MIB, np.uint8), np.zeros(16 * MIB, np.uint8))
+    (helper,) = helpers() - before
+    copier.close()
+    helper.join(10)
+    assert not helper.is_alive()
+    target = np.empty(16 * MIB, np.uint8)
+    copier.copy(target, np.ones(16 * MIB, np.uint8))
+    assert target.all()
+
+
+def test_ctrl_c_ends_no_copy_before_the_helper_has(copier, monkeypatch):
+    copyto, may_copy = np.copyto, threading.Event()
+
+    def copy(*arguments, **keywords):
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+            may_copy.set()
+        else:
+            may_copy.wait(60)
+        copyto(*arguments, **keywords)
+
+    monkeypatch.setattr(np, "copyto", copy)
+    target = np.zeros(16 * MIB, np.uint8)
+    with pytest.raises(KeyboardInterrupt):
+        copier.copy(target, np.ones_like(target))
+    assert target.all()
+
+
+def test_a_copy_for_which_no_thread_starts_is_not_repeated_later(copier, monkeypatch):
+    def refuse(*arguments):
+        raise RuntimeError("can't start new thread")
+
+    target = np.zeros(16 * MIB, np.uint8)
+    with monkeypatch.context() as limited:
+        limited.setattr(threading.Thread, "start", refuse)
+        copier.copy(target, np.ones_like(target))
+    assert target.all()
+    target[:] = 0
+    copier.copy(np.empty_like(target), np.ones_like(target))
+    assert not target.any()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import SimpleNamespace
 
 import grpc
 import pytest
-from client.conftest import FakeServer, default_info, serving
+from client.conftest import default_info, serving
 from client.stream_server import StreamServer
 from client_parts import transport_of
 from rows import rows
@@ -70,10 +71,7 @@ def test_threads_that_leave_one_server_leave_no_other():
     for _ in range(3):
         servers.leave(0)
     assert servers.address == "b"
-
-
-def test_one_server_has_a_plain_channel():
-    servers, (channel,) = servers_of("a")
+    servers, (channel,) = servers_of("a")  # one server has a plain channel
     servers.leave(0)
     assert servers.address == "a"
     assert servers.open_channel() is channel
@@ -121,12 +119,16 @@ def slow(delay_s, info=default_info):
     return describe
 
 
-def drain_after_connecting(server: FakeServer, abort) -> None:
-    server.execute = lambda _, context: abort(context, grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING")
-
-
 def addresses(servers):
     return [server.address for server in servers]
+
+
+@pytest.fixture
+def draining(two, abort):
+    """A client of two servers, of which the first drains from the first call on."""
+    with sc.connect(addresses(two), call_stream=False) as client:
+        two[0].execute = lambda _, context: abort(context, grpc.StatusCode.UNAVAILABLE, "SERVER_DRAINING")
+        yield client
 
 
 def test_a_late_description_of_a_server_that_was_left_is_not_used(two):
@@ -161,26 +163,20 @@ def test_a_late_description_of_a_server_that_was_left_is_not_used(two):
         assert client._info.platform == "gpu"
 
 
-def test_the_time_for_a_description_is_a_part_of_the_timeout(two, abort):
-    first, second = two
-    with sc.connect(addresses(two), call_stream=False) as client:
-        drain_after_connecting(first, abort)
-        second.info = slow(0.3)
-        assert client.call("echo", 1.0, timeout=60).array == 1.0
-        (metadata,) = second.metadata
-        assert float(metadata["shardcall-timeout"]) < 59.75
+def test_the_time_for_a_description_is_a_part_of_the_timeout(draining, two):
+    two[1].info = slow(0.3)
+    assert draining.call("echo", 1.0, timeout=60).array == 1.0
+    (metadata,) = two[1].metadata
+    assert float(metadata["shardcall-timeout"]) < 59.75
 
 
-def test_a_description_takes_no_longer_than_the_timeout(two, abort):
-    first, second = two
-    with sc.connect(addresses(two), call_stream=False) as client:
-        drain_after_connecting(first, abort)
-        refused = threading.Event()
-        second.info = lambda request, context: refused.wait(60) and default_info()
-        with pytest.raises(sc.DeadlineExceededError):
-            client.call("echo", 1.0, timeout=0.3)
-        refused.set()
-        assert second.requests == []
+def test_a_description_takes_no_longer_than_the_timeout(draining, two):
+    refused = threading.Event()
+    two[1].info = lambda request, context: refused.wait(60) and default_info()
+    with pytest.raises(sc.DeadlineExceededError):
+        draining.call("echo", 1.0, timeout=0.3)
+    refused.set()
+    assert two[1].requests == []
 
 
 @pytest.fixture
@@ -218,26 +214,17 @@ def test_a_token_that_is_refused_at_a_description_is_renewed(streaming, info, ab
 
 def test_a_call_that_comes_during_a_description_has_a_later_end(streaming, info, monkeypatch):
     monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.1)
-    asked, late, results = threading.Event(), [], []
+    asked = threading.Event()
 
     def describe(request, context):
         asked.set()
         time.sleep(2.0)
         return info
 
-    with sc.connect(addresses(streaming)) as client:
+    with sc.connect(addresses(streaming)) as client, ThreadPoolExecutor(2) as pool:
         streaming[1].info = describe
-
-        def call(timeout):
-            try:
-                results.append(client.call("echo", 1.0, timeout=timeout).array)
-            except sc.DeadlineExceededError as error:
-                late.append(error)
-
-        threads = [threading.Thread(target=call, args=[timeout]) for timeout in (1.0, 60.0)]
-        threads[0].start()
+        early = pool.submit(client.call, "echo", 1.0, timeout=1.0)
         assert asked.wait(60)
-        threads[1].start()
-        for thread in threads:
-            thread.join()
-        assert (len(late), results) == (1, [1.0])
+        later = pool.submit(client.call, "echo", 1.0, timeout=60.0)
+        assert isinstance(early.exception(60), sc.DeadlineExceededError)
+        assert later.result(60).array == 1.0

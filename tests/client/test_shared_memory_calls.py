@@ -28,30 +28,23 @@ def counted(nbytes, dtype="float64", start=0):
     return np.arange(start, start + nbytes // np.dtype(dtype).itemsize, dtype=dtype)
 
 
-def sources(request):
-    return [operand.WhichOneof("source") for operand in request.operands]
+def sources(memory):
+    """Returns where the operands of each call came from."""
+    return [[operand.WhichOneof("source") for operand in call.operands] for call in memory.calls]
 
 
-def test_large_arrays_go_in_and_out_through_shared_memory(memory, shared_client):
-    x = counted(3 * MIB)
-    result = shared_client.call("echo", x)
-    (call,) = memory.calls
-    assert sources(call) == ["segment"]
-    assert call.result_space.size_bytes >= x.nbytes
-    np.testing.assert_array_equal(result.array, x)
-    assert result.array.flags.writeable
-    assert not ordinary(result.array)
-    assert memory.opened == [32 * MIB]
-
-
-def test_what_is_small_rides_along(memory, shared_client):
-    small, large = counted(1000), counted(2 * MIB)
+def test_large_arrays_go_in_and_out_through_shared_memory_and_small_ones_ride_along(memory, shared_client):
+    small, large = counted(1000), counted(3 * MIB)
     shared_client.call("echo", counted(MIB // 4))
     assert memory.opened == []
     result = shared_client.call("echo", small, None, large, 7.0)
-    assert [sources(call) for call in memory.calls] == [["inline"], ["inline", None, "segment", "inline"]]
+    assert sources(memory) == [["inline"], ["inline", None, "segment", "inline"]]
+    assert memory.opened == [32 * MIB]
+    assert memory.calls[1].result_space.size_bytes >= large.nbytes
     for array, sent in zip(result.arrays, (small, large, 7.0), strict=True):
         np.testing.assert_array_equal(array, sent)
+        assert array.flags.writeable
+    assert [ordinary(array) for array in result.arrays] == [True, False, True]
 
 
 LAYOUTS = {
@@ -71,7 +64,7 @@ LAYOUTS = {
 def test_every_layout_is_copied_as_it_is(memory, shared_client, layout):
     x = LAYOUTS[layout]()
     result = shared_client.call("echo", x).array
-    assert sources(memory.calls[0]) == ["segment"]
+    assert sources(memory)[-1] == ["segment"]
     np.testing.assert_array_equal(result, x)
     assert result.dtype == x.dtype.newbyteorder("=")
 
@@ -81,7 +74,7 @@ def test_types_whose_bytes_are_checked_are_streamed(memory, shared_client, dtype
     x = (counted(2 * MIB, "uint8") % 2).astype(shardcall.Array((), dtype).dtype)
     y = counted(2 * MIB)
     result = shared_client.call("echo", x, y)
-    assert sources(memory.calls[0]) == ["streamed", "segment"]
+    assert sources(memory)[-1] == ["streamed", "segment"]
     for array, sent in zip(result.arrays, (x, y), strict=True):
         np.testing.assert_array_equal(array, sent)
     assert ordinary(shared_client.empty(2 * MIB, dtype))
@@ -115,12 +108,10 @@ def test_a_result_is_an_operand_without_a_copy(memory, shared_client):
 
 def test_the_size_of_results_is_cached(memory, shared_client):
     x = counted(2 * MIB)
-    shared_client.call("echo", x)
-    shared_client.call("echo", x)
-    shared_client.call("echo", x, axis=1)
-    spaces = [call.result_space.size_bytes for call in memory.calls]
-    assert spaces[1] == x.nbytes
-    assert spaces[0] == spaces[2] > x.nbytes
+    for options in ({}, {}, {"axis": 1}):
+        shared_client.call("echo", x, **options)
+    first, again, other = (call.result_space.size_bytes for call in memory.calls)
+    assert first == other > again == x.nbytes
 
 
 def test_results_that_do_not_fit_come_as_a_stream(memory, shared_client):
@@ -133,8 +124,7 @@ def test_results_that_do_not_fit_come_as_a_stream(memory, shared_client):
     memory.answer = shrink
     x = counted(2 * MIB)
     result = shared_client.call("echo", x).array
-    assert len(memory.calls) == 2
-    assert all(sources(call) == ["segment"] for call in memory.calls)
+    assert sources(memory) == [["segment"]] * 2
     np.testing.assert_array_equal(result, x)
     assert ordinary(result)
 
@@ -161,118 +151,104 @@ def test_with_all_memory_held_results_are_copied_out(memory):
         held = client.empty(20 * MIB, np.uint8)
         x = counted(8 * MIB)
         result = client.call("echo", x).array
-        assert sources(memory.calls[0]) == ["segment"]
+        assert sources(memory)[0] == ["segment"]
         assert ordinary(result)
         np.testing.assert_array_equal(result, x)
         assert ordinary(client.empty(20 * MIB, np.uint8))
         assert not ordinary(held)
 
 
-def test_arrays_outlive_client_and_server(memory):
-    with shardcall.connect(memory.server.address) as client:
-        result = client.call("echo", counted(2 * MIB)).array
-        x = client.empty(MIB, np.uint8)
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_arrays_outlive_a_client_that_is_closed_or_lost_which_gives_its_memory_back(memory, is_closed):
+    client = shardcall.connect(memory.server.address)
+    result, x = client.call("echo", counted(2 * MIB)).array, client.empty(MIB, np.uint8)
+    if is_closed:
+        client.close()
+    del client
+    gc.collect()
     memory.ended.get(timeout=20)
     x[:] = 1
     result += 1
     np.testing.assert_array_equal(result, counted(2 * MIB, start=1))
 
 
-def test_a_client_that_is_lost_gives_its_memory_back(memory):
-    client = shardcall.connect(memory.server.address)
-    held = client.call("echo", counted(2 * MIB)).array
-    del client
-    gc.collect()
-    memory.ended.get(timeout=20)
-    assert held[1] == 1
-
-
 def test_shared_memory_can_be_turned_off(memory):
     with shardcall.connect(memory.server.address, shared_memory=False) as client:
         client.call("echo", counted(2 * MIB))
-        assert sources(memory.calls[0]) == ["streamed"]
         assert ordinary(client.empty(2 * MIB, np.uint8))
+    assert sources(memory) == [["streamed"]]
 
 
 def test_memory_is_shared_through_a_socket_of_this_host(memory):
     assert memory.server.address.startswith("127.")
     with shardcall.connect(memory.server.address.replace("127.0.0.1", "localhost")) as client:
         client.call("echo", counted(2 * MIB))
-    assert sources(memory.calls[0]) == ["segment"]
+    assert sources(memory) == [["segment"]]
 
 
-def unimplemented(memory, abort):
-    memory.before_opening = lambda request, context: abort(context, grpc.StatusCode.UNIMPLEMENTED, "NOT_SUPPORTED")
+def answer_no_descriptor(connection):
+    with connection:
+        connection.recv(32)
+        connection.sendall(b"\x01")
 
 
-def no_socket(memory, abort):
-    memory.path = memory.folder / "other"
-
-
-def a_stranger(memory, abort):
-    memory.serve = lambda connection: connection.close()
-
-
-def no_descriptor(memory, abort):
-    def serve(connection):
-        with connection:
-            connection.recv(32)
-            connection.sendall(b"\x01")
-
-    memory.serve = serve
-
-
-@pytest.mark.parametrize("wrong", [unimplemented, no_socket, a_stranger, no_descriptor])
-def test_what_cannot_be_shared_is_streamed_and_not_asked_for_again(memory, abort, wrong):
-    asked = []
-    wrong(memory, abort)
-    refuse = memory.before_opening
-    memory.before_opening = lambda request, context: (asked.append(request), refuse(request, context))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda memory: setattr(memory, "refuse_opening", (grpc.StatusCode.UNIMPLEMENTED, "NOT_SUPPORTED")),
+        lambda memory: setattr(memory, "path", memory.folder / "other"),
+        lambda memory: setattr(memory, "serve", lambda connection: connection.close()),
+        lambda memory: setattr(memory, "serve", answer_no_descriptor),
+    ],
+    ids=["unimplemented", "no socket", "a stranger", "no descriptor"],
+)
+def test_what_cannot_be_shared_is_streamed_and_not_asked_for_again(memory, wrong):
+    wrong(memory)
     with shardcall.connect(memory.server.address) as client:
         for _ in range(3):
             assert client.call("echo", counted(2 * MIB)).array[7] == 7
-    assert [sources(call) for call in memory.calls] == [["streamed"]] * 3
-    assert len(asked) == 1
+    assert sources(memory) == [["streamed"]] * 3
+    assert memory.asked == 1
 
 
-def test_a_server_that_is_busy_is_asked_again_later(memory, abort, shared_client):
-    memory.before_opening = lambda request, context: abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "SERVER_BUSY")
+def test_a_server_that_is_busy_is_asked_again_later(memory, shared_client):
+    memory.refuse_opening = (grpc.StatusCode.RESOURCE_EXHAUSTED, "SERVER_BUSY")
     shared_client.call("echo", counted(2 * MIB))
-    memory.before_opening = lambda request, context: None
+    memory.refuse_opening = ()
     shared_client._shared_memory._segments._not_before = 0
     shared_client.call("echo", counted(2 * MIB))
-    assert [sources(call) for call in memory.calls] == [["streamed"], ["segment"]]
+    assert sources(memory) == [["streamed"], ["segment"]]
 
 
 def test_a_segment_that_the_server_forgot_is_abandoned_and_the_call_streamed(memory, shared_client):
     shared_client.call("echo", counted(2 * MIB))
     memory.segments.clear()
     result = shared_client.call("echo", counted(2 * MIB)).array
-    assert [sources(call) for call in memory.calls] == [["segment"], ["segment"], ["streamed"]]
+    assert sources(memory) == [["segment"], ["segment"], ["streamed"]]
     np.testing.assert_array_equal(result, counted(2 * MIB))
     memory.ended.get(timeout=20)
     shared_client.call("echo", counted(2 * MIB))
-    assert sources(memory.calls[-1]) == ["segment"]
+    assert sources(memory)[-1] == ["segment"]
 
 
-def test_after_a_refusal_the_memory_is_used_again(memory, abort, shared_client):
-    memory.before = lambda request, context: abort(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_OPERAND")
+def test_after_a_refusal_the_memory_is_used_again(memory, shared_client):
+    memory.refuse = (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_OPERAND")
     for _ in range(20):
         with pytest.raises(shardcall.InvalidOperandError):
             shared_client.call("echo", counted(8 * MIB))
-    memory.before = lambda request, context: None
+    memory.refuse = ()
     shared_client.call("echo", counted(8 * MIB))
     assert memory.opened == [32 * MIB]
 
 
 @pytest.mark.parametrize("reason", ["DEADLINE_EXCEEDED", "MESH_RESTARTED", "OUT_OF_DEVICE_MEMORY"])
-def test_the_memory_of_a_call_that_may_still_run_is_abandoned(memory, abort, shared_client, reason):
+def test_the_memory_of_a_call_that_may_still_run_is_abandoned(memory, shared_client, reason):
     held = shared_client.call("echo", counted(2 * MIB)).array
-    memory.before = lambda request, context: abort(context, grpc.StatusCode.ABORTED, reason)
+    memory.refuse = (grpc.StatusCode.ABORTED, reason)
     with pytest.raises(shardcall.ShardcallError):
         shared_client.call("echo", counted(2 * MIB))
     assert memory.ended.get(timeout=20) == memory.calls[0].result_space.segment_id
-    memory.before = lambda request, context: None
+    memory.refuse = ()
     np.testing.assert_array_equal(shared_client.call("echo", held).array, held)
     first, _, third = (call.operands[0].segment.segment_id for call in memory.calls)
     assert third != first

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from client.conftest import echo_stream
+from client.forking import python_of_tests
 from rows import rows
 
 import shardcall
@@ -89,8 +88,7 @@ def test_a_refused_header_is_reported_during_the_upload(server, client, abort):
     server.execute_stream = lambda requests, context: abort(
         context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND", "there is no kernel 'ecco'"
     )
-    large = np.zeros(128 * 2**20, np.uint8)
-    let_go = threading.Event()
+    large, let_go = np.zeros(128 * 2**20, np.uint8), threading.Event()
     weakref.finalize(large, let_go.set)
     with pytest.raises(shardcall.KernelNotFoundError, match=r"ecco"):
         client.call("ecco", large)
@@ -120,13 +118,7 @@ def test_the_deadline_goes_with_every_call(server, client):
 
 def test_no_timeout_is_the_servers_longest(server, client):
     remaining = []
-    answer = server.execute
-
-    def note(request, context):
-        remaining.append(context.time_remaining())
-        return answer(request, context)
-
-    server.execute = note
+    server.before_calls(lambda context: remaining.append(context.time_remaining()))
     client.call("echo", 1.0, timeout=None)
     assert 590 < remaining[0] < 602  # the header counts in steps of a second and more
 
@@ -144,6 +136,12 @@ def test_a_server_that_does_not_answer_costs_half_a_second_more(server, client, 
 
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="signals are sent as on POSIX")
+
+
+def is_usable(server, client):
+    """Whether a client gets its array back from a server that answers again."""
+    server.execute_stream = echo_stream
+    return client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
 
 
 @pytest.fixture
@@ -167,8 +165,7 @@ def test_ctrl_c_cancels_the_call(server, client, interrupted, operand):
     with pytest.raises(KeyboardInterrupt):
         client.call("echo", operand, timeout=25)
     assert interrupted[0].wait(10)
-    server.execute_stream = echo_stream
-    assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
+    assert is_usable(server, client)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -193,8 +190,7 @@ def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, clien
     for server.execute_stream in interrupting(signal.SIGINT):
         with pytest.raises(KeyboardInterrupt):
             client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)
-    server.execute_stream = echo_stream
-    assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
+    assert is_usable(server, client)
 
 
 @pytest.fixture
@@ -241,8 +237,7 @@ def test_a_handler_that_raises_cancels_the_call_and_may_set_another(server, clie
             client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)
         assert isinstance(caught.value.__cause__, LookupError)
         assert signal.getsignal(signal.SIGALRM) is signal.SIG_IGN
-    server.execute_stream = echo_stream
-    assert client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
+    assert is_usable(server, client)
 
 
 def test_closing_the_client_ends_calls_of_other_threads(server, client, ended):
@@ -262,21 +257,19 @@ def test_closing_the_client_ends_calls_of_other_threads(server, client, ended):
 
 
 DYING_SERVER = """
-import importlib.util, os, sys
-spec = importlib.util.spec_from_file_location("conftest", sys.argv[1])
-conftest = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(conftest)
+import os, sys
+from client.conftest import echo_stream, serving
 
 def die(request, context):
     os._exit(1)
 
 def die_late(requests, context):
-    messages = conftest.echo_stream(requests, context)
+    messages = echo_stream(requests, context)
     yield next(messages)
     yield next(messages)
     os._exit(1)
 
-with conftest.serving() as server:
+with serving() as server:
     server.execute, server.execute_stream = die, die_late
     print(server.address, flush=True)
     sys.stdin.read()
@@ -284,10 +277,8 @@ with conftest.serving() as server:
 
 
 @pytest.mark.parametrize("operand", [1.0, LARGE], ids=["unary", "stream"])
-def test_the_death_of_a_server_is_reported_at_once(request, operand):
-    conftest = str(request.path.with_name("conftest.py"))
-    command = [sys.executable, "-c", DYING_SERVER, conftest]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def test_the_death_of_a_server_is_reported_at_once(operand):
+    with python_of_tests(DYING_SERVER) as process:
         address = process.stdout.readline().strip()
         with shardcall.connect(address, retries=False) as client:
             with pytest.raises(shardcall.ServerUnavailableError, match=f"the server at {address} went away") as caught:

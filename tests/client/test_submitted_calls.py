@@ -12,6 +12,7 @@ from client.stream_server import HIT, TIMING, Call, wait_for
 from client_parts import lease_of, stream_of, transport_of, unanswered_of, uses_of, version_of
 
 import shardcall
+from shardcall._src.transfer.stream_connection import StreamConnection
 from shardcall.v1 import kernel_service_pb2
 from shardcall_core.types.errors import InvalidOperandError
 
@@ -78,12 +79,18 @@ def test_a_call_that_is_interrupted_after_it_was_sent_is_cancelled(client, strea
     client.synchronize()
 
 
-def test_a_call_that_is_interrupted_before_it_is_sent_is_forgotten(client, streams, monkeypatch):
-    def interrupt(*_):
-        raise KeyboardInterrupt
+def raising(error):
+    """Returns a function that raises an error."""
 
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+def test_a_call_that_is_interrupted_before_it_is_sent_is_forgotten(client, streams, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr("shardcall._src.transfer.stream_connection.StreamConnection.add", interrupt)
+        patch.setattr(StreamConnection, "add", raising(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
             client.submit("negative", X)
     assert not unanswered_of(client)
@@ -134,17 +141,13 @@ def test_a_kernel_without_results_is_run_at_once(client, streams):
 
 
 def test_an_exception_in_the_thread_that_reads_fails_the_calls(client, streams, monkeypatch):
-    def fail(*_):
-        raise TypeError("no such thing")
-
     streams.on_call = lambda call: call.stream.end(grpc.StatusCode.UNAVAILABLE)
     with monkeypatch.context() as patch:
-        patch.setattr(transport_of(client), "renew_token", fail)
+        patch.setattr(transport_of(client), "renew_token", raising(TypeError("no such thing")))
         h = client.submit("negative", X, timeout=60)
-        with pytest.raises(shardcall.InternalServerError, match="TypeError: no such thing"):
-            h.get()
-        with pytest.raises(shardcall.InternalServerError, match="TypeError: no such thing"):
-            client.call("negative", X, timeout=60)
+        for read in (h.get, lambda: client.call("negative", X, timeout=60)):
+            with pytest.raises(shardcall.InternalServerError, match="TypeError: no such thing"):
+                read()
     streams.on_call = Call.keep
     assert client.submit("negative", X).spec is not None
 

@@ -48,32 +48,26 @@ def test_every_rpc_of_the_contract_has_a_method():
         assert callable(getattr(shardcall.Client, METHODS.get(rpc) or re.match("[A-Z][a-z]+", rpc)[0].lower())), rpc
 
 
-def test_names_are_imported_from_the_modules_that_type_checkers_see():
-    imports, _ = (node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.If))
+def test_names_are_documented_and_imported_from_the_modules_that_type_checkers_see():
+    tree = ast.parse(inspect.getsource(shardcall)).body
+    imports, _ = (node for node in tree if isinstance(node, ast.If))
     homes = {alias.name: home.module for home in imports.body for alias in home.names}
     for name, home in homes.items():
-        assert getattr(shardcall, name) is getattr(importlib.import_module(home), name)
+        item = getattr(shardcall, name)
+        assert item is getattr(importlib.import_module(home), name)
+        assert not (inspect.isclass(item) or inspect.isfunction(item)) or inspect.getdoc(item), name
         package, _, module = home.partition(".")
         assert package == "shardcall_core" or inspect.ismodule(getattr(shardcall, module.partition(".")[0]))
     assert {*homes, "__version__"} == set(shardcall.__all__) == set(dir(shardcall))
     with pytest.raises(AttributeError, match="'shardcall' has no attribute 'connext'"):
         shardcall.connext  # noqa: B018
+    assert not [node for node in tree if isinstance(node, ast.FunctionDef)], "type checkers would take misspelt names"
 
 
 def test_clients_hold_their_parts_and_inherit_little():
     orders = [[cls.__name__ for cls in client.__mro__] for client in (shardcall.Client, aio.AsyncClient)]
     base = ["KernelMethods", "KernelCaller", "Generic", "object"]
     assert orders == [["Client", *base], ["AsyncClient", "AsyncWrapper", *base]]
-
-
-def test_type_checkers_do_not_see_what_would_have_them_take_misspelt_names():
-    assert not [node for node in ast.parse(inspect.getsource(shardcall)).body if isinstance(node, ast.FunctionDef)]
-
-
-def test_all_names_exist_and_are_documented():
-    for name in shardcall.__all__:
-        item = getattr(shardcall, name)
-        assert not (inspect.isclass(item) or inspect.isfunction(item)) or inspect.getdoc(item), name
 
 
 OPTIONS = {
@@ -126,17 +120,20 @@ def test_power_documents_the_values_that_it_refuses():
     assert "Raises" not in inspect.getdoc(shardcall.Client.add)
 
 
-def test_an_unknown_method_names_similar_ones_and_kernels_without_a_method():
-    for name, hint in (
+@rows(
+    ("name", "hint"),
+    [
         ("fft", "; did you mean 'diff'"),
         ("summ", "; did you mean 'sum'"),
         ("saxby", r"; did you mean 'saxpy'.*; print\(client.kernels\(\)\) shows all kernels"),
         ("saxpy", r"; it is a kernel of the server without a method: client.call\('saxpy', …\)"),
         ("zzzzzz", r"; print\(client.kernels\(\)\) shows all kernels"),
         ("_private", "$"),
-    ):
-        with pytest.raises(AttributeError, match=f"'Sending' object has no attribute '{name}'{hint}"):
-            getattr(Sending(), name)
+    ],
+)
+def test_an_unknown_method_names_similar_ones_and_kernels_without_a_method(name, hint):
+    with pytest.raises(AttributeError, match=f"'Sending' object has no attribute '{name}'{hint}"):
+        getattr(Sending(), name)
 
 
 def test_a_method_is_completed_once_by_threads_that_get_it_together(monkeypatch):

@@ -10,6 +10,7 @@ import traceback
 import grpc
 import numpy as np
 import pytest
+from client.conftest import echo
 from client.stream_server import in_threads
 from client_parts import transport_of
 from rows import rows
@@ -45,11 +46,9 @@ class Exchange:
     """
 
     def __init__(self, folder, address):
-        self.session = "session-" + "s" * 20
-        self.shown = []
-        self._path = os.path.join(folder, socket_name(parse_address(address)))
+        self.session, self.shown = "session-" + "s" * 20, []
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(self._path)
+        self._listener.bind(os.path.join(folder, socket_name(parse_address(address))))
         self._listener.listen()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
@@ -126,10 +125,8 @@ def test_no_token_goes_where_no_private_socket_is(server, user_token, exchange):
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
         assert shown(server) is None
-        assert (
-            f"no server of this user on this machine listens at {server.address}"
-            in transport_of(client).servers.token.advice
-        )
+        advice = f"no server of this user on this machine listens at {server.address}"
+        assert advice in transport_of(client).servers.token.advice
     token = find_token(REMOTE, None, encrypted=True)
     assert token.show(60) == ""
     assert "only for servers on this machine" in token.advice
@@ -181,10 +178,8 @@ def test_a_server_that_refuses_the_session_that_it_gave_is_not_asked_repeatedly(
     assert private.shown == [user_token, user_token]
 
 
-def test_after_a_lost_connection_the_session_is_asked_for_anew(server, user_token, exchange, abort):
+def test_after_a_lost_connection_the_session_is_asked_for_anew(server, user_token, exchange):
     private = exchange(server.address)
-
-    echo = server.execute
 
     def gone(request, context):
         server.execute, private.session = echo, "another-" + "a" * 20
@@ -204,12 +199,11 @@ def test_an_unknown_token_is_reported(user_token, exchange):
 
 
 def test_commands_of_all_scopes_show_the_other_token(user_token, exchange):
-    path = os.environ["SHARDCALL_TOKEN_FILE"]
-    private = exchange("localhost:8470")
+    path, private = os.environ["SHARDCALL_TOKEN_FILE"], exchange("localhost:8470")
     find_token(LOCAL, None, encrypted=True, admin=True).show(60)
     token_file.create_missing(path)
-    find_token(LOCAL, None, encrypted=True, admin=True).show(60)
-    find_token(LOCAL, None, encrypted=True).show(60)
+    for admin in (True, False):
+        find_token(LOCAL, None, encrypted=True, admin=admin).show(60)
     assert private.shown == [user_token, token_file.read(token_file.admin_path(path))[0].token, user_token]
 
 
@@ -238,21 +232,19 @@ def test_an_unusable_file_is_reported_only_after_the_server_refuses(server, user
 
 def test_a_refusal_says_what_was_shown_and_never_the_token(server, user_token, exchange, monkeypatch, abort):
     exchange(server.address)
-
     server.info = lambda _, context: abort(context, grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
-    said = {}
-    for source, token in (("explicit", EXPLICIT), ("file", None)):
-        with pytest.raises(shardcall.AccessDeniedError) as caught:
+    for token, file, says in (
+        (EXPLICIT, None, "showed the token that it was given"),
+        (None, None, f"showed a session token, for the one of {token_file.user_name()} in the token file"),
+        (None, "/nonexistent", "SHARDCALL_TOKEN is not set, and there is no token file /nonexistent"),
+    ):
+        if file:
+            monkeypatch.setenv("SHARDCALL_TOKEN_FILE", file)
+        with pytest.raises(shardcall.AccessDeniedError, match=says) as caught:
             shardcall.connect(server.address, token=token)
-        said[source] = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
-    monkeypatch.setenv("SHARDCALL_TOKEN_FILE", "/nonexistent/token")
-    with pytest.raises(shardcall.AccessDeniedError) as caught:
-        shardcall.connect(server.address)
-    said["nothing"] = str(caught.value)
-    assert "showed the token that it was given" in said["explicit"]
-    assert f"showed a session token, for the one of {token_file.user_name()} in the token file" in said["file"]
-    assert "SHARDCALL_TOKEN is not set, and there is no token file /nonexistent/token" in said["nothing"]
-    assert not any(token in text for token in (EXPLICIT, user_token) for text in said.values())
+        text = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+        assert EXPLICIT not in text
+        assert user_token not in text
 
 
 @rows(
@@ -268,13 +260,10 @@ def test_a_refusal_says_what_was_shown_and_never_the_token(server, user_token, e
         (b"0" * 32, "it is of type bytes, and no string"),
     ],
 )
-def test_an_invalid_token_is_refused_and_not_shown(wrong, why):
+def test_an_invalid_token_is_refused_and_not_shown(wrong, why, monkeypatch):
     with pytest.raises(shardcall.InvalidRequestError, match=rf"token is no token: {why}; give 16 to 512") as caught:
         shardcall.connect("localhost:1", token=wrong)
     assert wrong in ("", "short", 7) or str(wrong) not in str(caught.value)
-
-
-def test_a_variable_that_is_no_token_is_named(monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", "to short")
     with pytest.raises(shardcall.InvalidRequestError, match=r"SHARDCALL_TOKEN is no token"):
         shardcall.connect("localhost:1")
@@ -291,9 +280,8 @@ def test_a_token_goes_unencrypted_to_another_machine_only_where_that_was_asked_f
     if by_environment:
         monkeypatch.setenv("SHARDCALL_TOKEN", EXPLICIT)
     passed = None if by_environment else EXPLICIT
-    with pytest.raises(
-        shardcall.InvalidParameterError, match=r"go unencrypted to .*ca_certificate=.*tls=False"
-    ) as caught:
+    advice = r"go unencrypted to .*ca_certificate=.*tls=False"
+    with pytest.raises(shardcall.InvalidParameterError, match=advice) as caught:
         find_token(REMOTE, passed, encrypted=False)
     assert EXPLICIT not in str(caught.value)
     assert find_token(LOCAL, passed, encrypted=False).show(60) == EXPLICIT

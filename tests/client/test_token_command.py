@@ -31,7 +31,8 @@ def run(path):
     """Runs a subcommand with the token file; returns what it prints."""
 
     def run(*arguments, fails=False):
-        ended = testing.CliRunner().invoke(make_app(), ["token", *arguments, "--token-file", path])
+        command = ["token", *arguments, "--token-file", path]
+        ended = testing.CliRunner().invoke(make_app(), command, env={"COLUMNS": "200"})
         assert bool(ended.exit_code) is fails, ended.output
         return ended.output
 
@@ -57,11 +58,7 @@ def test_a_principal_is_added_with_an_expiry_and_limits(run, path):
 @rows(
     ("option", "value", "says"),
     [
-        (
-            "--expires",
-            "soon",
-            "--expires is 'soon'; give minutes, hours, days or weeks, such as 90m, 12h, 30d or 8w, a ",
-        ),
+        ("--expires", "soon", "--expires is 'soon'; give minutes, hours, days or weeks, such as 90m, 12h, 30d or 8w"),
         ("--expires", "2020-01-01T00:00:00Z", "which is in the past"),
         ("--max-bytes", "8GB", "--max-bytes is '8GB'; give a whole number of bytes from 0 to"),
         ("--max-arrays", "many", "--max-arrays is 'many'; give a whole number from 0 to"),
@@ -149,12 +146,42 @@ def test_the_token_of_all_scopes_is_rotated_in_the_other_file(run, path):
 @rows(
     ("arguments", "says"),
     [
-        ([], "give the NAME of a principal, or --admin"),
-        (["ada", "--admin"], "give the NAME of a principal, or --admin"),
-        (["nobody"], "there is no principal 'nobody'; there are: "),
-        (["nobody", "--grace", "long"], "--grace is 'long'; give minutes, hours, days or weeks"),
-        (["nobody", "--expires", "30"], "there is no principal 'nobody'"),
+        (["rotate"], "give the NAME of a principal, or --admin"),
+        (["rotate", "ada", "--admin"], "give the NAME of a principal, or --admin"),
+        (["rotate", "nobody"], "there is no principal 'nobody'; there are: "),
+        (["rotate", "nobody", "--grace", "long"], "--grace is 'long'; give minutes, hours, days or weeks"),
+        (["rotate", "nobody", "--expires", "30"], "there is no principal 'nobody'"),
+        (["show", "nobody"], "there is no principal 'nobody'; there are: "),
+        (["show", "a", "--admin"], "leave out NAME, or --admin"),
     ],
 )
-def test_an_invalid_rotation_is_refused(run, arguments, says):
-    assert says in run("rotate", *arguments, fails=True)
+def test_an_invalid_selection_of_a_token_is_refused(run, arguments, says):
+    assert says in run(*arguments, fails=True)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
+
+
+def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, terminal):
+    said = run("add", "hosts", "--scopes", "host")
+    assert "export SHARDCALL_TOKEN=" in said
+    assert "shardcall worker --join" in said
+    assert "shardcall.connect" not in said
+
+
+def test_tokens_are_printed_where_they_were_asked_for(run, path):
+    said = run("add", "bob", "--scopes", " run , arrays") + run()
+    assert f"{path} holds the token of bob; print it with: shardcall token show bob\n" in said
+    assert "bob: run, arrays\n" in said
+    first, bob = token_file.read(path)
+    (admin,) = token_file.read(token_file.admin_path(path))
+    assert not any(entry.token in said for entry in (first, bob, admin))
+    for arguments, entry in (((), first), (("bob",), bob), (("--admin",), admin)):
+        assert run("show", *arguments) == f"{entry.token}\n"
+
+
+def test_tokens_are_printed_to_a_terminal(run, path, terminal):
+    said = run()
+    assert f'token="{token_file.read(path)[0].token}"' in said

@@ -1,18 +1,33 @@
-"""The token file: permissions (others are in test_private_files.py), contents and creation."""
+"""The token file: permissions (others are in test_private_files.py), contents, fields and creation."""
+
+from __future__ import annotations
 
 import os
 import stat
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from client.stream_server import in_threads
 from rows import rows
 
 from shardcall_core.wire import token_file
+from shardcall_core.wire.token_fields import (
+    NO_LIMITS,
+    FieldError,
+    PrincipalLimits,
+    TokenFields,
+    parse_duration,
+    parse_expiry,
+    size_text,
+)
 from shardcall_core.wire.token_file import Entry, TokenFileError
 
-TOKEN = "0123456789abcdef"
+TOKEN, OLD = "0123456789abcdef", "fedcba9876543210"
 LINE = f"alice run,arrays {TOKEN}\n"
+
+
+# Files
 
 
 @pytest.fixture
@@ -33,9 +48,15 @@ def written(path):
     return write
 
 
-def test_lines_are_principals(written):
-    read = token_file.read(written(f"# who\n\n{LINE}  bob   admin   {TOKEN}-b # until May\n"))
-    assert [(entry.name, entry.scopes, entry.token) for entry in read] == [
+@pytest.fixture
+def read(written):
+    """Reads a file of a text."""
+    return lambda text: token_file.read(written(text))
+
+
+def test_lines_are_principals(read):
+    entries = read(f"# who\n\n{LINE}  bob   admin   {TOKEN}-b # until May\n")
+    assert [(entry.name, entry.scopes, entry.token) for entry in entries] == [
         ("alice", ("run", "arrays"), TOKEN),
         ("bob", ("admin",), f"{TOKEN}-b"),
     ]
@@ -50,24 +71,20 @@ def test_lines_are_principals(written):
         *(f"{TOKEN} alice run\n", LINE * 50_000),
     ],
 )
-def test_a_damaged_file_is_refused_and_its_tokens_are_not_shown(written, text):
+def test_a_damaged_file_is_refused_and_its_tokens_are_not_shown(read, text):
     with pytest.raises(TokenFileError, match=r"token file .*/token.*(mend|remove|give|new)") as caught:
-        token_file.read(written(text))
+        read(text)
     assert TOKEN not in str(caught.value)
 
 
-@rows("mode", [0o640, 0o604, 0o660, 0o620, 0o601, 0o644])
-def test_a_file_that_others_may_use_is_refused_with_the_remedy(written, mode):
-    path = written(LINE, mode)
-    with pytest.raises(TokenFileError, match=f"mode {mode:04o} .*chmod 600 {path}.*SHARDCALL_TOKEN_FILE"):
-        token_file.read(path)
-
-
-@rows("mode", [0o777, 0o1777, 0o775, 0o720, 0o702])
-def test_a_file_in_a_folder_that_others_may_write_is_refused_with_the_remedy(written, path, mode):
-    file = written(LINE)
-    path.parent.chmod(mode)
-    with pytest.raises(TokenFileError, match=f"mode {mode:04o} .*chmod go-w {path.parent};.*SHARDCALL_TOKEN_FILE"):
+@rows(
+    ("mode", "folder_mode", "says"),
+    [(0o644, 0o700, "mode 0644 .*chmod 600 {0}"), (0o600, 0o775, "mode 0775 .*chmod go-w {0.parent};")],
+)
+def test_a_file_that_others_may_use_or_replace_is_refused_with_the_remedy(written, path, mode, folder_mode, says):
+    file = written(LINE, mode)
+    path.parent.chmod(folder_mode)
+    with pytest.raises(TokenFileError, match=f"{says.format(path)}.*SHARDCALL_TOKEN_FILE"):
         token_file.read(file)
 
 
@@ -98,15 +115,13 @@ def test_the_other_file_is_created_where_it_can_be(written, path):
 
 
 def test_of_many_that_make_it_at_once_one_does(path):
-    threads = 16
-    start = threading.Barrier(threads)
+    start = threading.Barrier(16)
 
     def make(_):
         start.wait()
         return token_file.create_missing(str(path))
 
-    with ThreadPoolExecutor(threads) as pool:
-        assert sum(pool.map(make, range(threads))) == 1
+    assert sum(in_threads(16, make)) == 1
     assert len(token_file.read_both(str(path))) == 2
     assert sorted(os.listdir(path.parent)) == ["admin-token", "token"]
 
@@ -148,7 +163,122 @@ def test_the_users_entry_is_the_one_of_its_name():
     assert token_file.user_entry([*others, entry]) is entry
 
 
-def test_no_repr_contains_a_token():
+def test_no_repr_contains_a_token_or_the_one_before():
     entry = Entry("alice", ("run",), TOKEN)
-    assert TOKEN not in repr(entry)
-    assert TOKEN not in f"{[entry]}"
+    for shown in (repr(entry), f"{[entry]}", repr(entry.rotate(NOW, timedelta(days=1)))):
+        assert TOKEN not in shown
+
+
+# Fields
+
+
+NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
+NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
+LIMITS = PrincipalLimits(max_bytes=8 << 30, max_arrays=1000, max_file_bytes=0, weight=2)
+TEXTS = "expires=2027-01-01T00:00:00Z max_bytes=8GiB max_arrays=1000 max_file_bytes=0 weight=2"
+
+
+def test_a_line_has_fields_in_any_order(read):
+    text = f"ada run {TOKEN} weight=2 {' '.join(reversed(TEXTS.split()[:-1]))} # a guest\nbob run {OLD}\n"
+    ada, bob = read(text)
+    assert ada.fields == TokenFields(NEW_YEAR, LIMITS)
+    assert bob.fields == TokenFields(None, NO_LIMITS)
+
+
+@rows("text", ["2027-01-01T01:00:00+01:00", "2026-12-31T19:00-05:00", "20270101T000000Z", "2027-01-01T00Z"])
+def test_an_expiry_is_a_moment_in_any_zone(read, text):
+    assert read(f"ada run {TOKEN} expires={text}\n")[0].fields.expires == NEW_YEAR
+
+
+def test_a_file_is_written_as_it_is_read(tmp_path):
+    path = str(tmp_path / "token")
+    ada = Entry.make("ada", ("run",), TokenFields(NEW_YEAR, LIMITS)).rotate(NOW, timedelta(hours=1))
+    token_file.create(path, [ada, Entry("bob", ("run", "arrays"), TOKEN)])
+    assert token_file.read(path)[0] == ada
+    lines = (tmp_path / "token").read_text().splitlines()
+    assert lines[1].startswith(f"ada run {ada.token} {TEXTS} previous=")
+    assert lines[1].endswith(" previous_expires=2026-11-27T13:00:00Z")
+    assert lines[2] == f"bob run,arrays {TOKEN}"
+
+
+ZONE = "give a date and time with the zone, such as 2027-01-31T00:00:00Z"
+BYTES = "give a whole number of bytes from 0 to 1152921504606846976, also in KiB, MiB, GiB or TiB, such as 8GiB"
+COUNT = "give a whole number from 0 to 1152921504606846976, such as 1000"
+BAD_FIELDS = [
+    *(
+        (f"expires={text}", f"expires is '{text}'; {ZONE}")
+        for text in ("2027-01-01", "2027-01-01T00:00:00", "0001-01-01T00:00:00+12:00")
+    ),
+    *((f"max_bytes={text}", f"max_bytes is '{text}'; {BYTES}") for text in ("8GB", "-1", "2000000TiB", "٣")),
+    ("max_file_bytes=all", f"max_file_bytes is 'all'; {BYTES}"),
+    *((f"max_arrays={text}", f"max_arrays is '{text}'; {COUNT}") for text in ("1KiB", "")),
+    *((f"weight={text}", f"weight is '{text}'; give a whole number from 1 to 100, such as 2") for text in ("0", "101")),
+    ("weight=2 weight=2", "weight comes twice; give it once"),
+    ("wait=2", "field 4 is none of expires, max_bytes, max_arrays, max_file_bytes, weight, previous"),
+    ("weight=2 more", "field 5 is none of expires, "),
+    (f"previous={OLD}", "one of previous and previous_expires is missing; give both or neither"),
+    ("previous=short previous_expires=2027-01-01T00:00:00Z", "previous is no token: it is too short, 5 characters"),
+    (f"previous={OLD} previous_expires=soon", f"previous_expires is 'soon'; {ZONE}"),
+    (f"previous={TOKEN} previous_expires=2027-01-01T00:00:00Z", "repeats a name or a token"),
+    (f"previous={'b' * 16} previous_expires=2027-01-01T00:00:00Z", "repeats a name or a token"),
+    (f"weight={OLD}", "weight is a text of 16 characters; give a whole number"),
+]
+
+
+@rows(("texts", "says"), BAD_FIELDS)
+def test_an_invalid_field_is_refused_by_its_line_and_name(read, texts, says):
+    with pytest.raises(TokenFileError) as caught:
+        read(f"bob run {'b' * 16}\nada run {TOKEN} {texts}\n")
+    assert str(caught.value).startswith("line 2 of the token file ")
+    assert says in str(caught.value)
+    assert not any(token in str(caught.value) for token in (TOKEN, OLD))
+
+
+def test_a_rotation_voids_the_token_at_once_or_after_a_grace_period():
+    ada = Entry("ada", ("run",), TOKEN, TokenFields(NEW_YEAR, LIMITS))
+    at_once = ada.rotate(NOW, timedelta())
+    assert at_once.tokens == ((at_once.token, NEW_YEAR),)
+    assert at_once.token != TOKEN
+    assert at_once.fields.limits == LIMITS
+    later = ada.rotate(NOW, timedelta(hours=1))
+    assert later.tokens == ((later.token, NEW_YEAR), (TOKEN, NOW + timedelta(hours=1)))
+    assert later.rotate(NOW, timedelta(minutes=5)).tokens[1] == (later.token, NOW + timedelta(minutes=5))
+    assert ada.rotate(NOW, timedelta(days=99)).tokens[1] == (TOKEN, NEW_YEAR)
+    assert len(ada.rotate(NEW_YEAR, timedelta(days=1)).tokens) == 1
+
+
+@rows(("text", "hours"), [("90m", 1.5), ("12h", 12), ("30d", 720), ("8w", 1344)])
+def test_an_expiry_may_be_a_duration_from_now(text, hours):
+    assert parse_duration("grace", text) == timedelta(hours=hours)
+    assert parse_expiry("--expires", text, NOW) == NOW + timedelta(hours=hours)
+
+
+def test_an_expiry_may_be_a_moment_or_never():
+    assert parse_expiry("--expires", "2027-01-01T00:00:00Z", NOW) == NEW_YEAR
+    assert parse_expiry("--expires", "never", NOW) is None
+
+
+ANY_EXPIRY = "give minutes, .* 30d .*, a date and time .*, or never$"
+
+
+@rows(
+    ("text", "says"),
+    [
+        *(
+            (text, ANY_EXPIRY)
+            for text in ("", "30", "d", "0d", "-1d", "1y", "100000d", "1.5h", "tomorrow", "2027-01-01")
+        ),
+        ("2026-01-01T00:00:00Z", "which is in the past"),
+    ],
+)
+def test_what_is_no_expiry_is_refused(text, says):
+    with pytest.raises(FieldError, match=f"^--expires is '{text}'[;,] {says}"):
+        parse_expiry("--expires", text, NOW)
+
+
+@rows(
+    ("nbytes", "text"),
+    [(0, "0"), (1023, "1023"), (1024, "1KiB"), (3 << 20, "3MiB"), (8 << 30, "8GiB"), (1 << 50, "1024TiB")],
+)
+def test_sizes_are_short_texts(nbytes, text):
+    assert size_text(nbytes) == text

@@ -1,7 +1,21 @@
-"""Text form of a server's resource usage."""
+"""Text forms of a server's resource usage and of timings, and the list of published models."""
 
-from shardcall.v1 import server_info_service_pb2
-from shardcall_core.types.usage import MeshState, PrincipalUsage, RunningLoop, Usage, from_proto
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from rows import rows
+
+from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.services.models import PublishedModels
+from shardcall.v1 import model_service_pb2, server_info_service_pb2, timing_pb2
+from shardcall_core.types import timing as timings
+from shardcall_core.types import usage as usages
+from shardcall_core.types.timing import PHASES, Timing
+from shardcall_core.types.usage import MeshState, PrincipalUsage, RunningLoop, Usage
+
+# Usage
 
 
 def test_usage_prints_as_a_table():
@@ -83,4 +97,69 @@ def test_limits_that_are_not_set_are_none():
     message = server_info_service_pb2.GetUsageResponse(
         by_principal=[{"name": "ada", "arrays": 1, "max_bytes": 0, "weight": 1}]
     )
-    assert from_proto(message).by_principal == {"ada": PrincipalUsage(arrays=1, max_bytes=0)}
+    assert usages.from_proto(message).by_principal == {"ada": PrincipalUsage(arrays=1, max_bytes=0)}
+
+
+# Timings
+
+
+def test_every_duration_of_the_contract_is_an_attribute():
+    names = [field.name.removesuffix("_seconds") for field in timing_pb2.Timing.DESCRIPTOR.fields]
+    assert names == [*PHASES, "total"]
+    message = timing_pb2.Timing(**{f"{name}_seconds": i + 1.0 for i, name in enumerate(names)})
+    timing = timings.from_proto(message, round_trip=9.0)
+    assert [getattr(timing, name) for name in names] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert timing.transport == 1.0
+
+
+def test_print_draws_an_aligned_table():
+    timing = Timing(receive=0.002, execute=0.005, total=0.008, round_trip=0.010)
+    assert str(timing).splitlines() == [
+        "receive           2.000 ms  20.0%  █████",
+        "queue             0.000 ms   0.0%",
+        "compile           0.000 ms   0.0%",
+        "place             0.000 ms   0.0%",
+        "execute           5.000 ms  50.0%  ████████████",
+        "gather            0.000 ms   0.0%",
+        "send              0.000 ms   0.0%",
+        "total             8.000 ms  80.0%  ███████████████████",
+        "transport         2.000 ms  20.0%  █████",
+        "round_trip       10.000 ms 100.0%  ████████████████████████",
+    ]
+
+
+def test_one_line_has_no_exponents():
+    assert repr(Timing(execute=2.4096, total=2.41, round_trip=2.41)).startswith("<Timing 2,410 ms: execute 2,410 ms")
+    assert repr(Timing(execute=0.00123456, total=0.002, round_trip=0.002)).startswith("<Timing 2 ms: execute 1.23 ms")
+
+
+@rows("timing", [Timing(), Timing(total=2.0, round_trip=1.0), Timing(queue=5.0, total=1.0)])
+def test_odd_figures_draw_too(timing):
+    assert len(str(timing).splitlines()) == 10
+    assert max(map(len, str(timing).splitlines())) <= 60
+
+
+# Models
+
+
+NAMES = [f"m{i}" for i in range(7)]
+
+
+class Transport:
+    """A server whose answers have two models."""
+
+    def __init__(self) -> None:
+        self.stubs = SimpleNamespace(models=SimpleNamespace(ListModels=None))
+        self.count = 0
+
+    def unary(self, method: object, request: model_service_pb2.ListModelsRequest, deadline: Deadline) -> Any:
+        self.count += 1
+        following = [name for name in NAMES if name > request.after]
+        models = [model_service_pb2.ModelDescription(name=name) for name in following[:2]]
+        return model_service_pb2.ListModelsResponse(models=models, more=len(following) > len(models))
+
+
+def test_models_of_several_answers_are_one_list():
+    transport: Any = Transport()
+    assert [model.name for model in PublishedModels(transport).all(Deadline(60))] == NAMES
+    assert transport.count == 4
