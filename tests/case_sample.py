@@ -3,8 +3,6 @@
 Most cases are programs of their own, which take a tenth of a second or more to compile.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Parts of clients and of their arrays that tests look at or replace; this module alone knows where they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from shardcall import Client, RemoteArray

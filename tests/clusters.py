@@ -1,7 +1,5 @@
 """A real server of several hosts: a front end and agents, each its own process, on ports that the system chooses."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

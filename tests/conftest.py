@@ -1,7 +1,5 @@
 """The forms of a run, short and long, and the servers and clients that tests request."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

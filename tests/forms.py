@@ -1,7 +1,5 @@
 """The two forms of a run: the short one leaves out long files."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The examples of the table of functions, as calls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Each server would otherwise run the tests in a cache directory of its own: half 
 compiler passes them is for `mesh/test_known_answers.py` to see; here they are taken to have passed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

@@ -6,8 +6,6 @@ DATA is the data file of coverage.py, whose name is the prefix of those of all p
 module is below `MIN_PERCENT` and not in `EXPLAINED`, or is there and not below it.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report at the end of a run: the time of each folder beside its budget, and the servers that were started."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A run has one server of each profile, and of the plain one each process has its 
 starts it. A test that ends or changes its server, or needs another setting, starts one of its own and says why.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Measures every kernel on a private server and writes docs/accuracy.md; see the document itself."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """Cases of the kernels that are not elementwise: differences, sums, products, moves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The accuracy tables of docs/accuracy.md: the text between its marks is generated, the rest is kept."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Cases of elementwise functions: operands and references by function and element type."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs cases, on a server or in this process, and compares their results with their references."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The accuracy table on a GPU, where one is available."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

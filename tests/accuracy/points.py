@@ -1,7 +1,5 @@
 """Operands on which kernels are measured: every value of a narrow type, chosen and random ones of the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

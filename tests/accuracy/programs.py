@@ -1,7 +1,5 @@
 """Errors of expressions in traced programs, exact ones and those that the compiler may round otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ glibc's functions of `long double` err by a few units of it at most, of which 2,
 them. Where it does not, or where its own formula for complex numbers loses digits, mpmath computes the values.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

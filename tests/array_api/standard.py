@@ -1,7 +1,5 @@
 """The functions of the Python array API standard 2024.12: their parameters, and operands of which they are traced."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The namespace that the tests of the array API standard test: that of a client of a server with 8 devices."""
 
-from __future__ import annotations
-
 import atexit
 import os
 from typing import Any, Unpack

@@ -4,8 +4,6 @@ Examples are the same in every run: 3 a test, 40 with ``--full``. Arrays have at
 compiled. What may fail is listed in expected_failures.txt, with the reasons; with 40 examples and one device it has to.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Limit on the concurrent calls of one client."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

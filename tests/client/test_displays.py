@@ -1,7 +1,5 @@
 """Displays of objects in notebooks and terminals: bounded, escaped, without scripts, and without a round trip."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser

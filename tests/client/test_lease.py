@@ -1,7 +1,5 @@
 """Deletion of a lease's arrays when answers and lists overlap."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The locks that know who holds them, and those without SHARDCALL_DEBUG_LOCKS."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

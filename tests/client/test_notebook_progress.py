@@ -1,7 +1,5 @@
 """Progress bars in the output of a notebook's cell, by what IPython itself offers."""
 
-from __future__ import annotations
-
 import queue
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Arguments of NumPy's functions: each reaches the parameter of its name, or is refused by its name."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext

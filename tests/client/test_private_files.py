@@ -1,7 +1,5 @@
 """Private files and folders: what is refused for what others can do to them and to links, and how they are made."""
 
-from __future__ import annotations
-
 import ast
 import errno
 import os

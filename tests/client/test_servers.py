@@ -1,7 +1,5 @@
 """Clients of several servers, of which they use one at a time."""
 
-from __future__ import annotations
-
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor

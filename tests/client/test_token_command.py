@@ -1,7 +1,5 @@
 """``shardcall token``: principals with limits, their list, and new tokens."""
 
-from __future__ import annotations
-
 import json
 import stat
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The token file: permissions (others are in test_private_files.py), contents, fields and creation."""
 
-from __future__ import annotations
-
 import os
 import stat
 import threading

@@ -1,7 +1,5 @@
 """Text forms of a server's resource usage and of timings, and the list of published models."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

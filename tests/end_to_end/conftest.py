@@ -1,7 +1,5 @@
 """Clients of each file, and a stub that speaks the contract, with a look at the server after it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

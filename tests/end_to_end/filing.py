@@ -1,7 +1,5 @@
 """Servers that keep files of arrays, and what their tests compare."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack

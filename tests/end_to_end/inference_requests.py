@@ -1,7 +1,5 @@
 """The Open Inference Protocol in its own words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.shared_memory import SharedMemory

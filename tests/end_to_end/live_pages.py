@@ -1,7 +1,5 @@
 """Requests to the HTTP port of a server with the live page."""
 
-from __future__ import annotations
-
 import json
 import os
 import urllib.error

@@ -1,7 +1,5 @@
 """Calls in the contract's own words, and what their errors must hold."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

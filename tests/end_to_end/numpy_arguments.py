@@ -3,8 +3,6 @@
 The names of the parameters come from NumPy's own signatures; here is what fits each.
 """
 
-from __future__ import annotations
-
 import inspect
 import random
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ mesh; `put` puts another one there. `np` is NumPy, and `xp`, `linalg`, `ndimage`
 namespaces where it runs the text, else NumPy's and SciPy's.
 """
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Sequence

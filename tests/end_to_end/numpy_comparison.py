@@ -1,7 +1,5 @@
 """Programs of NumPy's functions, run by NumPy and by the service, and compared line by line."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

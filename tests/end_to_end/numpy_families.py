@@ -1,7 +1,5 @@
 """The calls that are compared with NumPy, by family; `numpy_calls` says what their names mean."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from end_to_end.numpy_calls import calls_of

@@ -1,7 +1,5 @@
 """The functions and methods of NumPy and SciPy that arrays on the mesh have, and their parameters."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache

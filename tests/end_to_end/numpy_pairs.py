@@ -1,7 +1,5 @@
 """Programs that call functions of several operands with every pair, and with triples, of element types."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Random programs of NumPy's functions, operators, methods and indices, drawn from a seed."""
 
-from __future__ import annotations
-
 import inspect
 import random
 import warnings

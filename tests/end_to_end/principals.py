@@ -1,7 +1,5 @@
 """A server whose principals change."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 

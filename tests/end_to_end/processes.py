@@ -1,7 +1,5 @@
 """Looking at processes from outside, and at a server that is busy."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

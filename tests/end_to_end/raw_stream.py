@@ -1,7 +1,5 @@
 """A client of CallStream that sends frames as a test writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from queue import SimpleQueue

@@ -1,7 +1,5 @@
 """Asking a server for its metrics, as Prometheus does, and reading its log."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Shared memory without the client: as the contract says, and against its rules."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import socket

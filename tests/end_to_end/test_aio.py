@@ -1,7 +1,5 @@
 """The client for asyncio against a real server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Arrays in files of the server: what is saved is loaded, by this package and by NumPy, whatever happens meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import resource

@@ -1,7 +1,5 @@
 """Files of arrays of every sharding and type, damaged ones, and saves that are cut off."""
 
-from __future__ import annotations
-
 import os
 import signal
 import stat

@@ -1,7 +1,5 @@
 """CallStream by a client of the contract: frames that a test writes, and what the server makes of them."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -1,7 +1,5 @@
 """Call streams that wait: limits of calls and bytes, deadlines, drains, restarts, and arrays of every element type."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Shares of a server that call streams take: call slots, quotas and threads."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Calls through the client to a real server, checked against NumPy."""
 
-from __future__ import annotations
-
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor

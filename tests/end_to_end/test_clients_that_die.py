@@ -1,7 +1,5 @@
 """Clients killed in the middle of what they do: all that the server held for them comes back."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Collective products through a real client: equal to NumPy's, with the sent and held bytes in the plan."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import shardcall as sc

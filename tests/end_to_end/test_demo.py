@@ -1,7 +1,5 @@
 """`shardcall demo`: the first question, its check against NumPy and its picture."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import pytest

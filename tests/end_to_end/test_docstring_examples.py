@@ -1,7 +1,5 @@
 """The examples in the docstrings of the client: each runs, and prints what the docstring shows."""
 
-from __future__ import annotations
-
 import doctest
 import inspect
 from collections.abc import Callable, Iterator

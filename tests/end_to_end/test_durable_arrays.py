@@ -1,7 +1,5 @@
 """Arrays with names that outlive the mesh and the server: what a checkpoint has is there again, and nothing else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

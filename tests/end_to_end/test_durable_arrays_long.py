@@ -1,7 +1,5 @@
 """Checkpoints that are written, damaged and restored under every circumstance."""
 
-from __future__ import annotations
-
 import os
 import re
 import threading

@@ -3,8 +3,6 @@
 The reason and the field of every invalid request are in the tables of `faults/test_bad_input.py`.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Callable, Iterator

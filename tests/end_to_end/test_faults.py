@@ -1,7 +1,5 @@
 """Processes that die or hang, callers that leave."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Workers that are killed in a call, and signals to all processes while a call runs."""
 
-from __future__ import annotations
-
 import os
 import signal
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -4,8 +4,6 @@ The rows of the table of functions run by their examples, and the functions of `
 below, of which those of a family are submitted together.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

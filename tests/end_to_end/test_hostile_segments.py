@@ -1,7 +1,5 @@
 """Hostile use of shared memory affects only the client's own answers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Arrays in files of a server of two hosts, of which one shares no memory with it and opens the files by itself."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

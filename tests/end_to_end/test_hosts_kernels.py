@@ -1,7 +1,5 @@
 """A handful of every family of kernels on meshes of several hosts; `make test-hosts` runs all of their tests there."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """More families of kernels on meshes of two hosts and of four, with shared memory and without."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Kernels and published programs as models of the Open Inference Protocol."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

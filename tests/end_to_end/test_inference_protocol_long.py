@@ -1,7 +1,5 @@
 """Models of the Open Inference Protocol: every element type, shared memory and limits."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

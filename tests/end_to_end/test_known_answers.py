@@ -1,7 +1,5 @@
 """A real server's known-answer tests: all pass here, and what a verdict says has failed is refused and reported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Known-answer tests of a server that has no verdicts."""
 
-from __future__ import annotations
-
 import json
 
 import known_answers

@@ -1,7 +1,5 @@
 """Arrays of more than 2 GiB, which no single message and no 32-bit size can hold."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Limits that are reached: of memory, time, call slots and programs."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

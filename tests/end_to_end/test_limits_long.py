@@ -1,7 +1,5 @@
 """Limits of memory, time and programs that take long to be reached."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -1,7 +1,5 @@
 """The live page of a server that works, restarts and shuts down, and its probes."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 import numpy as np

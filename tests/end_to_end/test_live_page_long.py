@@ -1,7 +1,5 @@
 """The live page in a browser, and while the mesh restarts and the server shuts down."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

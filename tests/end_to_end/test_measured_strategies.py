@@ -1,7 +1,5 @@
 """Autotuned strategies on a real server: reported in the plan, kept across restarts, overridden."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Memory that the server's processes hold: bounded while they work, flat over many calls, released when idle."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

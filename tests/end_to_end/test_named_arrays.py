@@ -1,7 +1,5 @@
 """Arrays with names, which clients of one principal share."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

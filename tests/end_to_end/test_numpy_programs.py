@@ -1,7 +1,5 @@
 """Random programs of NumPy's functions: arrays on the mesh give what NumPy gives, line by line."""
 
-from __future__ import annotations
-
 import os
 import random
 from dataclasses import replace

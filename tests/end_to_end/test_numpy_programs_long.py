@@ -1,7 +1,5 @@
 """The tests of `test_numpy_programs.py` that take long."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import pytest

@@ -1,7 +1,5 @@
 """Arguments that NumPy takes and refuses: methods take them alike, and raise NumPy's builtin classes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

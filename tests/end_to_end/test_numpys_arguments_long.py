@@ -1,7 +1,5 @@
 """The tests of `test_numpys_arguments.py` that take long."""
 
-from __future__ import annotations
-
 import array
 
 import numpy as np

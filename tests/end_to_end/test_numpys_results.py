@@ -1,7 +1,5 @@
 """Results of functions of arrays on the mesh that say more than NumPy's values: types, layouts, copies and refusals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ml_dtypes

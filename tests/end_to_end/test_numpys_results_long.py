@@ -1,7 +1,5 @@
 """Results of functions of arrays on the mesh that take long: copies, layouts, programs that are shared, every bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from end_to_end.numpy_calls import ARRAYS, MESH, X, calls_of, check_call, same

@@ -1,7 +1,5 @@
 """Order of calls: a call waits for earlier launches, never for a slow caller or another call's result."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The tests of `test_order.py` that take long."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 

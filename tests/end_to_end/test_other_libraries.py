@@ -3,8 +3,6 @@
 A library that is not installed is skipped, and so are the calls that need the buffer protocol of Python 3.12.
 """
 
-from __future__ import annotations
-
 import base64
 import csv
 import hashlib

@@ -1,7 +1,5 @@
 """The tests of `test_other_libraries.py` that take long."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from end_to_end.test_other_libraries import Case, X, check, fft, library, pd, signal, special, stats, xr

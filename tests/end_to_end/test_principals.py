@@ -1,7 +1,5 @@
 """Principals of the token file: the end of their tokens, their limits, and what they have and do."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from typing import Any

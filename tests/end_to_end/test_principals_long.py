@@ -1,7 +1,5 @@
 """Principals whose tokens expire and rotate, their limits, and what is shown of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

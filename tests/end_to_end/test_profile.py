@@ -1,7 +1,5 @@
 """`with client.profile(…)`: a recording of what the devices do, fetched, and nothing left of it on the server."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Profiles that are discarded with the mesh, the server or for their size, and those of collective products."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Resident arrays: put, described, used, deleted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Resident arrays in every placement, at their limits, and when the mesh restarts or their lease ends."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Arrays that stay on the mesh until something ends them, and those that never come to stay."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 

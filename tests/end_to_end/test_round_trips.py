@@ -1,7 +1,5 @@
 """Whatever NumPy makes an array of is put on the mesh and comes back, bit for bit."""
 
-from __future__ import annotations
-
 import array as standard_library
 import math
 import tempfile

@@ -1,7 +1,5 @@
 """A great many round trips, and those of large arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What a server is by default: its mesh, services, allocator and imports."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

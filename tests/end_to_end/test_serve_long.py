@@ -1,7 +1,5 @@
 """`shardcall serve` with settings of its own and with wrong ones, its port, its health, and private servers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Clients on the server's host: their arrays are in shared memory, or in messages where sharing is impossible."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Segments of clients that are killed, fork or are interrupted, and clients that cannot share memory."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Arrays with names that one principal shares with another."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Arrays with names that several processes write, delete and lose."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Spans of calls, sent to a collector that listens here, as OpenTelemetry's own would."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A collector of spans that does not respond, and one whose package is missing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

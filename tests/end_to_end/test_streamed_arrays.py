@@ -1,7 +1,5 @@
 """Puts and reads of arrays by call streams: in order with calls, with their errors and their limits."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import os

@@ -1,7 +1,5 @@
 """Telemetry for the administrator: metrics, the log, `shardcall status`."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from end_to_end.processes import wait_for

@@ -1,7 +1,5 @@
 """Telemetry while the mesh restarts, and what `shardcall status` says."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

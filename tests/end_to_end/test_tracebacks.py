@@ -1,7 +1,5 @@
 """Errors show the caller's line and one frame of the client, whatever form the call has."""
 
-from __future__ import annotations
-
 import asyncio
 import pickle
 import traceback

@@ -1,7 +1,5 @@
 """Calls over every transport, chosen as callers choose it: values, arrays, programs and errors are the same."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The unchanged tritonclient, by the Python of another environment, which TRITON_PYTHON names."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Calls that are refused for their operands' values, by every transport and method."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import grpc

@@ -1,7 +1,5 @@
 """The tests of `test_value_checks.py` that take long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Drawings of array placement, and operands on different devices."""
 
-from __future__ import annotations
-
 import asyncio
 
 import grpc

@@ -1,7 +1,5 @@
 """Zarr arrays in the files of the server: saved, loaded, read by zarr and xarray, damaged, replaced and cut off."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

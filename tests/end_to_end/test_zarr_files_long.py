@@ -1,7 +1,5 @@
 """Zarr arrays of every type and codec, of zarr and of xarray, and chunks that announce much."""
 
-from __future__ import annotations
-
 import gzip
 import threading
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 The server has the kernel ``matmul`` and the model ``model``, and registers shared memory.
 """
 
-from __future__ import annotations
-
 import queue
 import sys
 

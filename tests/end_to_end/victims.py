@@ -4,8 +4,6 @@ Run as a script, with the server's address, what to be in the middle of, and how
 when it has come there, or ``failed``. They end with standard input.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -4,8 +4,6 @@ They are the cases of the first question and of JAX's notebook and tutorial on d
 shard_map; a test stands beside them where a case is in no example.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

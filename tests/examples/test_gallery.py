@@ -1,7 +1,5 @@
 """The gallery: every program is short, and has NumPy's result."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

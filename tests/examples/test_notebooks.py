@@ -1,7 +1,5 @@
 """The notebooks: their committed outputs are those of their cells."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The clients in Go and JavaScript, which know the protos alone: programs that take an address."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The examples as scripts: they start a server, say that what they check holds, and leave nothing behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

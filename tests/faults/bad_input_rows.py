@@ -1,7 +1,5 @@
 """Rows of bad input and helpers to write them; the tables are in the modules beside this one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

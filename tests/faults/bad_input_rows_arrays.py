@@ -1,7 +1,5 @@
 """Rows about names that the server issues (handles, leases, segments), and about the call itself."""
 
-from __future__ import annotations
-
 import numpy as np
 from end_to_end.messages import operand, tensor
 from faults.bad_input_rows import LEASE, Row, call, inline_operand, put, row, shown

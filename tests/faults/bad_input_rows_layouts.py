@@ -1,7 +1,5 @@
 """Rows about layouts: meshes, specs, strategies, and how many of each there are."""
 
-from __future__ import annotations
-
 import numpy as np
 from end_to_end.messages import mesh, operand, spec, tensor
 from faults.bad_input_rows import BIG, I32, MIN, X8, call, planned, put, row, shown

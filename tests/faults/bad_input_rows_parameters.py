@@ -1,7 +1,5 @@
 """Rows about the kernels' own rules: parameters of every kernel that has any, and operands that do not fit."""
 
-from __future__ import annotations
-
 from end_to_end.messages import tensor
 from faults.bad_input_rows import BIG, BOOL, C64, F32, FP8, I32, MIN, OTHER_FP8, X8, call, planned, shown
 

@@ -1,7 +1,5 @@
 """Rows about streams: messages out of order, chunks that do not fit, and bytes that are not a message."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows about arrays: their shapes, element types and bytes, wherever a request has one."""
 
-from __future__ import annotations
-
 from end_to_end.messages import tensor
 from faults.bad_input_rows import BIG, BOOL, C64, I32, INT4, MIN, UINT4, call, inline_operand, planned, put, row
 

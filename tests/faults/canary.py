@@ -1,7 +1,5 @@
 """A well-behaved client that computes all the while beside clients that are not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

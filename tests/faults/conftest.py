@@ -1,7 +1,5 @@
 """Servers and hosts of several files of fault tests, and the figures that the tests record."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """A proxy between client and server that loses answers and cuts connections on request."""
 
-from __future__ import annotations
-
 import contextlib
 import select
 import socket

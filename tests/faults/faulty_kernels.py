@@ -1,7 +1,5 @@
 """Kernels that abort the process that runs or compiles them, or take too much of it, when a test says so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

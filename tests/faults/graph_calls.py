@@ -1,7 +1,5 @@
 """Valid calls of the kernel ``graph``, which are changed at random: of many kernels, and with graphs in graphs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

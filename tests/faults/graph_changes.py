@@ -1,7 +1,5 @@
 """Changes of the meaning of graphs: of nodes, operands, parameters, specs and results, also of graphs in graphs."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

@@ -3,8 +3,6 @@
 The same seed and number make the same change.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import replace

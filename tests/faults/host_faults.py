@@ -1,7 +1,5 @@
 """Faults of one host of a mesh, each mended as an administrator would mend it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

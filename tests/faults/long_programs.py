@@ -1,7 +1,5 @@
 """Programs that run until a server's limits end them, and small calls that must stay right beside them."""
 
-from __future__ import annotations
-
 import os
 
 import numpy as np

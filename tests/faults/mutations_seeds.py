@@ -1,7 +1,5 @@
 """The valid requests that are changed at random: some of every method, on small arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

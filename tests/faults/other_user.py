@@ -3,8 +3,6 @@
 Everything is imported before the user changes: the interpreter may be in a folder that others may not read.
 """
 
-from __future__ import annotations
-
 import concurrent.futures
 import encodings.ascii
 import encodings.idna

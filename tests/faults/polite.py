@@ -1,7 +1,5 @@
 """Callers that retry refused calls when the server says that they may, and what is left of them."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence

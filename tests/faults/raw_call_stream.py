@@ -1,7 +1,5 @@
 """A call stream whose answers are read by a thread, for tests that misuse it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from queue import SimpleQueue

@@ -1,7 +1,5 @@
 """Raw connections to a gRPC port, as malicious or faulty clients make them."""
 
-from __future__ import annotations
-
 import os
 import random
 import socket

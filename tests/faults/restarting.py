@@ -1,7 +1,5 @@
 """A server that is killed or drained and started again, at the same address."""
 
-from __future__ import annotations
-
 import signal
 from contextlib import ExitStack
 from typing import Self

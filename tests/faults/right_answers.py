@@ -1,7 +1,5 @@
 """Right answers to changed requests that were served."""
 
-from __future__ import annotations
-
 import grpc
 import numpy as np
 from faults.mutations import MutatedRequest

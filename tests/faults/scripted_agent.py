@@ -1,7 +1,5 @@
 """An agent made by hand, which sends messages that no agent of the project sends."""
 
-from __future__ import annotations
-
 import queue
 from collections.abc import Iterator
 from importlib.metadata import version

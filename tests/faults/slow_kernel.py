@@ -1,7 +1,5 @@
 """A kernel whose compilation ends when a test says so, in a package that servers of the tests load."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

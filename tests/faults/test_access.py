@@ -1,7 +1,5 @@
 """Every method refuses callers without permission, before it has read a byte of the request."""
 
-from __future__ import annotations
-
 import os
 from queue import SimpleQueue
 

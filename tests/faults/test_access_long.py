@@ -1,7 +1,5 @@
 """Servers with tokens, users and certificates of their own: who gets in, where tokens are, and what ends with them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

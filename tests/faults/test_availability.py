@@ -1,7 +1,5 @@
 """Methods while the mesh restarts, as the option `availability` of the contract says; programs that are stopped."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Iterator, Sequence

@@ -3,8 +3,6 @@
 The rows speak the contract itself, so that nothing that our own client checks first stands between.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

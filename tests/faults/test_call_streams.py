@@ -1,7 +1,5 @@
 """Call streams whose clients send too much, read nothing, cancel or lose their token: other calls stay right."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

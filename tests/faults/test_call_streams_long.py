@@ -1,7 +1,5 @@
 """Call streams of clients that leave or lose their token, of programs that compile, and of workers that are killed."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import random

@@ -1,7 +1,5 @@
 """Callers that leave, stall or run out of time in any phase: nothing is left of them, and other calls continue."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

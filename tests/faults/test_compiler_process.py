@@ -1,7 +1,5 @@
 """Crashes and limits of compiler processes, which affect the program that is compiled alone."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Limits of compiler processes, those that are killed, and programs that they leave to the worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

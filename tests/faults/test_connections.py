@@ -1,7 +1,5 @@
 """Connections that send nothing, too much or nonsense, while a client beside them computes correctly."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Connections to a server with TLS and small limits: handshakes that never end, too many and idle ones."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """SIGTERM under load: admitted calls are answered, and new calls are refused with a reason."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

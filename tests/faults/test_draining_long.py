@@ -1,7 +1,5 @@
 """Second signals, and signals that another thread takes, while a server drains."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

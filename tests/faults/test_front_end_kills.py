@@ -1,7 +1,5 @@
 """Front ends killed under clients, which find the next server at the address; who takes it first gets no token."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Requests, frames and graphs changed at random: each is served rightly or refused by name, and others stay right."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections import Counter

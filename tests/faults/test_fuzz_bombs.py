@@ -1,7 +1,5 @@
 """Requests that claim much and send little, or unfold when they are read: refused at once, at negligible cost."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

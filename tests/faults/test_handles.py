@@ -1,7 +1,5 @@
 """No handle ever shows other data: arrays that are copied, assigned to, used by other clients, deleted and dropped."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import random

@@ -1,7 +1,5 @@
 """No handle ever shows other data while the mesh ends, and memory stays flat under a hundred thousand arrays."""
 
-from __future__ import annotations
-
 import gc
 import itertools
 import os

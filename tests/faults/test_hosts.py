@@ -1,7 +1,5 @@
 """Hosts of a mesh that are killed, frozen, cut off or slow, those that leave, and those that take over a rank."""
 
-from __future__ import annotations
-
 import functools
 import signal
 import socket

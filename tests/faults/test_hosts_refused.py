@@ -1,7 +1,5 @@
 """Admission of hosts to a mesh: hosts that a server accepts, and those that it refuses with a reason."""
 
-from __future__ import annotations
-
 import grpc
 import pytest
 from clusters import Cluster

@@ -1,7 +1,5 @@
 """Processes of agents that a server refuses: they say why, and end or try again."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Answers that are lost in transit: the call is retried, and has its effect once."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Listening addresses of a server: exactly those that were declared; and addresses that it refuses."""
 
-from __future__ import annotations
-
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor

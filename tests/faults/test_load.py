@@ -1,7 +1,5 @@
 """Far more calls than a server works on at once: none lost, none wrong, and refusals say when to retry."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Isolation of principals: the arrays of one do not exist for any other."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Callable, Iterator

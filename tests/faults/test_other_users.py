@@ -1,7 +1,5 @@
 """Other users of the machine: refused as callers, and sent nothing where they listen themselves."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

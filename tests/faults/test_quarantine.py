@@ -1,7 +1,5 @@
 """Programs that ended the mesh three times are refused, and new ones of their owners; others are not."""
 
-from __future__ import annotations
-
 import os
 import signal
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -4,8 +4,6 @@ The calls are made by a process of this file: ``ADDRESS COUNT SEED``. It prints 
 client has made the right results after all of them.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import random

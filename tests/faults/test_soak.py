@@ -1,7 +1,5 @@
 """A mixed load with faults, for long enough to show leaks; and a build that leaks, which must be detected."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

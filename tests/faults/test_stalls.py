@@ -1,7 +1,5 @@
 """Calls whose callers neither send nor read: they end by themselves, and block no other calls."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

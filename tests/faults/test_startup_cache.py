@@ -1,7 +1,5 @@
 """The disk cache that a server keeps for its next start, warm-up before it is ready, and damage to the cache."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Tokens that are added and revoked while the server serves, and the files and logs that show them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

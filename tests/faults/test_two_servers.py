@@ -1,7 +1,5 @@
 """Clients of two servers: a drain of one loses no call."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack

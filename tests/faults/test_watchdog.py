@@ -1,7 +1,5 @@
 """A worker or a program that is stuck: noticed, stopped, replaced, and its callers notified."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

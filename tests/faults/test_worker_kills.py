@@ -1,7 +1,5 @@
 """Workers that are killed: their replacement, its delay, and that every call gets a right answer or an error."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

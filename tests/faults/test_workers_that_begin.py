@@ -1,7 +1,5 @@
 """Workers whose front end exits during their startup: they exit with it, however long their imports take."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A server whose tokens tests add and remove."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

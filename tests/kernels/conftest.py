@@ -4,8 +4,6 @@ With ``--hosts N`` the calls go to a server instead whose mesh of 8 devices is m
 calls without running them, and kernels of the tests' own, stay in this process.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Calls of every kernel with derivatives, of float64 arrays whose sizes no mesh of the tests divides."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Graphs written as calls."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls of differences, shifts, sums and windows along axes of matrices, and NumPy's results for them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any

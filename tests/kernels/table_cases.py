@@ -1,7 +1,5 @@
 """Calls of the functions that are rows of the table, and NumPy's results for them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

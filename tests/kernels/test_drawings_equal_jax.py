@@ -1,7 +1,5 @@
 """Comparison of the drawings with JAX's shardings and JAX's own drawings."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping, Sequence

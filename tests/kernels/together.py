@@ -1,7 +1,5 @@
 """Runs many calls as one program: to compile them one by one takes several times as long."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Calls of arrays of one element type: those that move elements, and those that compute with them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Runs the calls of kernel tests on a server of several hosts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """Runs programs with NumPy's arrays and with arrays on the mesh, and compares these after every statement."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """A client whose kernels NumPy computes in this process: for programs whose memory is tested, thousands in seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any

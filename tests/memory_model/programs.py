@@ -1,7 +1,5 @@
 """Random programs of views, aliases and writes, drawn from a seed: lists of statements over a few arrays."""
 
-from __future__ import annotations
-
 import math
 import random
 import warnings

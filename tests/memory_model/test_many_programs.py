@@ -1,7 +1,5 @@
 """Thousands of random programs: their memory, and their values on one device and on eight."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

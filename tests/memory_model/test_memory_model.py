@@ -1,7 +1,5 @@
 """Random programs of views, aliases and writes: arrays on the mesh have NumPy's values after every statement."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from memory_model.comparison import EagerComparison, Tally, TracedComparison, compare_drawn

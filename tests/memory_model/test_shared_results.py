@@ -1,7 +1,5 @@
 """Results of functions, which share memory with their arguments where NumPy's do, and nowhere else."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -6,8 +6,6 @@
 The second command runs the tests of another commit against the same changes. All runs are in a copy of this tree.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import os

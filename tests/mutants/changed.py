@@ -6,8 +6,6 @@ Without a commit, changes count since the newest tag, or else since the merge ba
 from; where these are missing or the newest commit itself, those of the last commits count.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Test files that mirror a source file: those named like it, that import it, and that name the function in question."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import Counter

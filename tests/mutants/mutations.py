@@ -1,7 +1,5 @@
 """Mutations of Python source: small changes of its meaning, each of one expression or statement."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from collections.abc import Iterator

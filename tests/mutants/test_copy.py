@@ -1,7 +1,5 @@
 """The runs of tests against a change, in a tree of one function."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """NumPy's test modules, out of the installed wheel, with NumPy's functions replaced."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import importlib.util

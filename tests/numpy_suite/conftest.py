@@ -1,7 +1,5 @@
 """NumPy's own tests against the service: the calls of each case, the rules that skipped cases, and the totals."""
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Generator

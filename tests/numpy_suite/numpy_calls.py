@@ -1,7 +1,5 @@
 """Calls of NumPy's functions, with the first of their arrays on the mesh."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A form is a function with its keywords and its operands' ranks and element types
 own, which takes a tenth of a second to compile.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 

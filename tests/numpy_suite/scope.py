@@ -4,8 +4,6 @@ A call that one of them covers is answered by NumPy itself, and the rest of its 
 values, never the names of tests.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """NumPy's functions, answered by the service while a test runs."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections import Counter

@@ -1,7 +1,5 @@
 """The code blocks of the documentation, and how each kind of block is checked."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 .venv/bin/python tests/project/client_methods.py
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """docker-compose.yml as tests use it: a project of its own, and access to its containers."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import shutil

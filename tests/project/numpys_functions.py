@@ -3,8 +3,6 @@
 .venv/bin/python tests/project/numpys_functions.py
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path

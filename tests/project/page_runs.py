@@ -1,7 +1,5 @@
 """Runs the Python of a page, with clients of a server that runs already."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The contract only grows: buf reports every change of it that breaks a client, and no addition."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

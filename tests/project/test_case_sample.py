@@ -1,7 +1,5 @@
 """Samples of cases: what they cover, that every run has the same, and which stay when a value is added."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The profile `cluster`: four containers as one mesh, and calls during the loss of one of them."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

@@ -1,7 +1,5 @@
 """The promises of docs/compatibility.md: releases are kept; the page lists the private parts of JAX in use."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

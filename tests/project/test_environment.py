@@ -1,7 +1,5 @@
 """Environments that `make` makes: the server's packages for the demo, the others for the tests, once for a version."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

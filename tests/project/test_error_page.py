@@ -1,7 +1,5 @@
 """The page of errors: a section for each reason of the contract, with a message that the code raises."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Callable, Iterator

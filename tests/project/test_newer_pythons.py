@@ -1,7 +1,5 @@
 """Newer versions of Python in CI: commits alternate between those that pyproject.toml states and the machine has."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

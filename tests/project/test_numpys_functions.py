@@ -1,7 +1,5 @@
 """docs/functions.md says of every function of NumPy what it does with an array on the mesh."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from project import numpys_functions

@@ -1,7 +1,5 @@
 """The code blocks of the documentation: each is run, parsed or compared, or says why not."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

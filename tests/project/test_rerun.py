@@ -1,7 +1,5 @@
 """Flaky tests in .ci/run: it runs what failed again, alone, to distinguish them from faults."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

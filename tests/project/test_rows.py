@@ -1,7 +1,5 @@
 """Tables whose rows make one test: every row is run, and each that fails is reported."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

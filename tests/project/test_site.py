@@ -3,8 +3,6 @@
 Pages are accessible by axe, in two sizes and two colour schemes, none is too wide for a phone, and the search works.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

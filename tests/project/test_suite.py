@@ -1,7 +1,5 @@
 """The rules of the tests themselves: which files are long, how many servers there are, and what a run may take."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Type checkers of users know the types of what the client exports; `make lint` checks `typed_results.py`."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

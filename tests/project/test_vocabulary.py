@@ -1,7 +1,5 @@
 """One word for one thing: names use the terms of the field, and not the words that they replaced."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

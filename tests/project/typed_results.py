@@ -1,7 +1,5 @@
 """The classes of results, which `make lint` checks with mypy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
