@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 import signal
 import time
 import zlib

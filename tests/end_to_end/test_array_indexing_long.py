@@ -7,12 +7,35 @@ import numpy as np
 import pytest
 from end_to_end.numpy_calls import ARRAYS, MESH, check_call, rows_of
 from end_to_end.processes import wait_for
-from end_to_end.test_array_indexing import ASSIGNMENTS, GRID, INDICES, LAYOUTS
+from end_to_end.test_array_indexing import GRID, INDICES, LAYOUTS
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
+ASSIGNMENTS = """
+    grid[1, 2, 3] = 7
+    grid[2:9] = GRID[3:10]
+    grid[1:-1] = GRID[0]
+    grid[:, 2] = GRID[:, :1, 0]
+    grid[::-3, 1:5:2] = GRID[:5, :2]
+    grid[:, None, 2:4] = GRID[:, None, :2]
+    grid[...] = 1.5
+    grid[5:5] = 1.5
+    grid[0] = GRID[None, None, 1]
+    grid[[1, -2, 1]] = GRID[:3]
+    grid[np.array([1, 2]), np.array([[3], [0]])] = GRID[:2, :2]
+    grid[np.array([0, 7]), 1:4, np.array([1, -1])] = GRID[:2, :3, 0]
+    grid[3, :, [0, 4]] = -1.0
+    grid[GRID > 0] = 0.0
+    grid[GRID[:, 0, 0] > 0] = GRID[0]
+    grid[GRID[:, :, 0] > 0] = np.arange((GRID[:, :, 0] > 0).sum())[:, None]
+    grid[GRID[:, 0, 0] > 0, 1:3] = 2.0
+    grid[True] = GRID[0]
+    grid[1:4] += 1
+    grid[[0, 0, 5]] *= 2
+    grid[..., 0] = -grid[..., 0]
+    """
 VALUES_ON_THE_MESH = """
     grid[grid > 0] = 0
     grid[2:5] = grid[:3] + 1

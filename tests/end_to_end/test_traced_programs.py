@@ -393,15 +393,14 @@ def many_sines(u, count):
     return u
 
 
-def test_two_clients_with_one_function_compile_it_once(client, server):
-    step = client.jit(lambda u: np.tanh(u * 3.25).sum(axis=0) + 1)
-    step(np.ones((13, 9))).get()
-    before = client.usage().programs
-    with sc.connect(server.address) as other:
+def test_two_clients_with_one_function_compile_it_once(exclusive_server):
+    with sc.connect(exclusive_server.address) as client, sc.connect(exclusive_server.address) as other:
+        client.jit(lambda u: np.tanh(u * 3.25).sum(axis=0) + 1)(np.ones((13, 9))).get()
+        before = client.usage().programs
         total = other.jit(lambda v: [np.sin(v), np.add(np.sum(np.tanh(np.multiply(v, 3.25)), 0), 1)][1])
         assert total.plan(sc.Array((13, 9), "f8")).strategy == "composed"
         assert np.allclose(total(np.ones((13, 9))).get(), 13 * np.tanh(3.25) + 1)
-    assert client.usage().programs == before
+        assert client.usage().programs == before
 
 
 def test_parameters_that_are_equal_and_of_other_types_are_other_calls(client):
