@@ -34,6 +34,9 @@ ASSIGNMENTS = """
     grid[True] = GRID[0]
     grid[1:4] += 1
     grid[[0, 0, 5]] *= 2
+    grid[:, (0, 1)] += 1
+    grid[:, (0, 1)] = 0
+    np.add.at(grid, (slice(None), (0, 1)), 1)
     grid[..., 0] = -grid[..., 0]
     """
 VALUES_ON_THE_MESH = """

@@ -60,13 +60,23 @@ class ArrayIndex(NamedTuple):
     position: int
 
 
-def is_basic(key: object) -> bool:
-    """Returns True for an index of integers, slices, ``...`` and ``None`` alone.
+def is_basic(item: object) -> bool:
+    """Returns True for an item of an index that is an integer, a slice, ``...`` or ``None``.
 
-    Arrays and sequences index element by element; those of this process that have no axes and an integer type count as
-    integers.
+    Arrays and sequences, tuples too, index element by element; arrays of this process that have no axes and an integer
+    type count as integers.
     """
-    return all(map(_is_basic_item, key)) if isinstance(key, tuple) else _is_basic_item(key)
+    if type(item) is slice or type(item) is int or item is None or item is Ellipsis:
+        return True
+    if isinstance(item, bool | np.bool_) or getattr(item, "shape", ()) != ():
+        return False
+    if hasattr(type(item), "__remote_array__"):  # whose value nobody has to wait for
+        return False
+    try:
+        operator.index(item)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return True
 
 
 def basic_index(shape: Sequence[int], key: Any) -> BasicIndex:
@@ -86,7 +96,7 @@ def basic_index(shape: Sequence[int], key: Any) -> BasicIndex:
     if sum(item is Ellipsis for item in items) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     for item in counted:
-        if type(item) is not slice and not _is_basic_item(item):
+        if type(item) is not slice and not is_basic(item):
             raise IndexError(
                 "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or boolean arrays "
                 "are valid indices"
@@ -151,7 +161,7 @@ def array_index(ndim: int, items: Sequence[Any]) -> ArrayIndex:
             position = axis
         elif between >= 0:
             position = 0
-        if _is_basic_item(item):
+        if is_basic(item):
             key.append(item)
             continue
         arrays.append(np.zeros(int(item), np.int64) if _is_flag(item) else item)
@@ -163,20 +173,6 @@ def array_index(ndim: int, items: Sequence[Any]) -> ArrayIndex:
 
 def _is_flag(item: object) -> bool:
     return isinstance(item, bool | np.bool_)
-
-
-def _is_basic_item(item: object) -> bool:
-    if type(item) is slice or type(item) is int or item is None or item is Ellipsis:
-        return True
-    if isinstance(item, bool | np.bool_) or getattr(item, "shape", ()) != ():
-        return False
-    if hasattr(type(item), "__remote_array__"):  # whose value nobody has to wait for
-        return False
-    try:
-        operator.index(item)  # type: ignore[arg-type]
-    except TypeError:
-        return False
-    return True
 
 
 def _counted(item: SupportsIndex, axis: int, size: int) -> int:
