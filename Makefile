@@ -82,10 +82,10 @@ test-coverage: $(venv) ## run the tests, without the long ones, and name modules
 	$(run) -m coverage run --data-file="$$folder/data" -m pytest $(in_parallel) -m 'not long' $(ARGS) && \
 	$(run) tests/module_coverage.py "$$folder/data"
 
-test-all: ## run every test: test-coverage, test-docker and test-long
-	@$(MAKE) --no-print-directory test-coverage
+test-all: ## run every test: test-docker, test-long and test-coverage
 	@$(MAKE) --no-print-directory test-docker
 	@$(MAKE) --no-print-directory test-long
+	@$(MAKE) --no-print-directory test-coverage
 
 # Each process of the tests has a cluster of its own: one for each processor is enough. The long tests add shapes and
 # layouts, which make test-all computes on one host: across hosts every call takes some 50 ms.
