@@ -42,8 +42,3 @@ def rows(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Calla
         return run_rows
 
     return decorate
-
-
-def one_in(count: int, names: Iterable[str]) -> list[Any]:
-    """Returns the parameters of a test of which the short run takes the first one in ``count``, and ``long`` all."""
-    return [pytest.param(name, marks=[pytest.mark.long] * (i % count > 0)) for i, name in enumerate(names)]

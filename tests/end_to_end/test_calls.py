@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from end_to_end.scraping import log_lines
-from pairs import pairs_of
 
 import shardcall as sc
 from shardcall import P
@@ -22,10 +21,10 @@ def bits(array: np.ndarray) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-@pytest.mark.parametrize(("dtype", "mesh"), pairs_of(ELEMENT_TYPES, [MESH, sc.Mesh(x=1)]), ids=str)
-def test_every_element_type_travels_and_is_the_numpy_result(client, dtype, mesh):
+@pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=str)
+def test_every_element_type_travels_and_is_the_numpy_result(client, dtype):
     x = np.random.default_rng(0).integers(0, 2 if dtype.name == "bool" else 7, (19, 3)).astype(dtype)
-    result = client.diff(x, axis=0, mesh=mesh, spec=P("x", None)).array
+    result = client.diff(x, axis=0, mesh=MESH, spec=P("x", None)).array
     expected = np.diff(x, axis=0)
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
     assert bits(result) == bits(expected)

@@ -14,7 +14,6 @@ from end_to_end.messages import EXHAUSTED, call, check, mesh, open_channel, oper
 from end_to_end.processes import X, stopped, wait_for
 from end_to_end.test_resident_arrays import LARGE, MESH, ROWS
 from end_to_end.test_resident_arrays_lost import LEASE, PLACED, put_request, refusal
-from pairs import pairs_of
 from servers import holds_nothing
 
 import shardcall as sc
@@ -31,23 +30,21 @@ def arrays(leasing_server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
         yield array_service_pb2_grpc.ArrayServiceStub(channel)
 
 
+@pytest.mark.parametrize("put", [P("x", None), P(None, "x"), P(None, None)], ids=str)
 @pytest.mark.parametrize(
-    ("put", "placement", "shape"),
-    pairs_of(
-        [P("x", None), P(None, "x"), P(None, None)],
-        [
-            (MESH, ROWS),
-            (MESH, P(None, "x")),
-            (MESH, P(None, None)),
-            (sc.Mesh(x=1), ROWS),
-            (sc.Mesh(x=3), ROWS),
-            (sc.Mesh(a=2, b=4), P("b", "a")),
-            (sc.Mesh(x=2, device_ids=[7, 5]), ROWS),
-        ],
-        [(64, 8), (61, 9)],  # which the mesh divides, and which it does not
-    ),
+    "placement",
+    [
+        (MESH, ROWS),
+        (MESH, P(None, "x")),
+        (MESH, P(None, None)),
+        (sc.Mesh(x=1), ROWS),
+        (sc.Mesh(x=3), ROWS),
+        (sc.Mesh(a=2, b=4), P("b", "a")),
+        (sc.Mesh(x=2, device_ids=[7, 5]), ROWS),
+    ],
     ids=str,
 )
+@pytest.mark.parametrize("shape", [(64, 8), (61, 9)], ids=str)  # which the mesh divides, and which it does not
 def test_an_operand_on_the_mesh_may_be_required_elsewhere(client, put, placement, shape):
     mesh, spec = placement
     x = np.random.default_rng(5).standard_normal(shape)

@@ -7,7 +7,6 @@ import pytest
 from end_to_end.processes import wait_for
 from end_to_end.test_round_trips import LAYOUTS, MIB, Case, cases, check
 from hypothesis import given, settings
-from pairs import pairs_of
 from servers import holds_nothing, running_server
 
 import shardcall as sc
@@ -33,7 +32,8 @@ def test_a_great_many_arrays_come_back_bit_for_bit(client, streaming, short_chun
     check(case, client, {"streamed": streaming, "in short chunks": short_chunks}.get(case.transport, client))
 
 
-@pytest.mark.parametrize(("layout", "path"), pairs_of([*LAYOUTS], ["shared", "streamed"]))
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("path", ["shared", "streamed"])
 def test_large_arrays_of_every_layout_come_back_too(client, streaming, layout, path):
     for dtype in (np.dtype(np.float64), np.dtype(np.uint8)):
         shape = () if layout == "scalar" else (5 * MIB // dtype.itemsize // 23, 23)

@@ -11,8 +11,6 @@ from servers import PROFILES
 
 TESTS = Path(__file__).resolve().parents[1]
 MAX_PROFILES, MAX_SECONDS = 6, 1150
-MAX_MARKS = 27
-"""Marks on tests and parameters, which are still to be mended: no new ones are added."""
 STARTING = {"running_server", "server_factory"}
 """The functions that start a server of a test's own."""
 PUBLIC = {"_src", "_replace", "_asdict", "_fields", "_make", "_repr_html_", "_repr_svg_", "_exit"}
@@ -44,7 +42,7 @@ def test_the_mark_long_is_at_the_head_of_a_file() -> None:
         if is_mark(mark)
     }
     others = sorted(place for place in uses - heads if not place.startswith("conftest.py:"))
-    assert len(others) <= MAX_MARKS, others
+    assert others == []
     marked = {place.partition(":")[0] for place in heads}
     assert [name for name in marked if not is_long(TESTS / name)] == [], "the mark is on the line of `pytestmark =`"
 
