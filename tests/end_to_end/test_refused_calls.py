@@ -264,6 +264,9 @@ REFUSED = {
         np.pad(x, 1.5, mode='mean')
         np.pad(x, 1, constant_values=(1, 2, 3))
         np.pad(x[:0], 1, mode='median')
+        np.pad(small, 1, constant_values=300)
+        np.pad(bytes, 1, constant_values=((0, 300), (1, 2)))
+        np.pad(small, 1, constant_values=np.nan)
         """,
     "polynomials": """
         np.vander(x)

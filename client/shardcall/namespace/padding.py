@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.methods import KernelMethods
 from shardcall.methods.conversions import pairs_of
 from shardcall.namespace.base import NamespaceBase, converted, part_of, type_of, value_of
+from shardcall.namespace.index_keys import as_values
 from shardcall.namespace.quantiles import median
 from shardcall_core.element_types import DType
 
@@ -49,6 +51,7 @@ def pad(
     Raises:
         TypeError: for a function as the mode.
         ValueError: for another mode, and a keyword of another mode.
+        OverflowError: for an integer in constant_values that the type of x does not hold.
     """
     if callable(mode):
         raise TypeError("mode is a function, which would write to rows of the array; numpy.pad(x.get(), …) runs it")
@@ -64,7 +67,11 @@ def pad(
     if mode in ("edge", "wrap") or (mode in ("reflect", "symmetric") and reflect_type != "odd"):
         return KernelMethods.pad(xp, x, pad_width, mode, **options)
     if mode == "constant" and (constant_values is None or not type_of(constant_values).ndim):
-        return KernelMethods.pad(xp, x, pad_width, mode, constant_values, **options)
+        value = constant_values
+        if value is not None:
+            value = value if find_remote_array(value) is not None else np.asarray(value)[()]
+            value = as_values(value, type_of(x).dtype)
+        return KernelMethods.pad(xp, x, pad_width, mode, value, **options)
     shape = type_of(x).shape
     widths = _widths(pad_width, len(shape))
     if 0 in shape and mode != "constant":
@@ -94,7 +101,7 @@ def _check_keywords(mode: Any, **keywords: Any) -> None:
 def _with_constants(xp: NamespaceBase, x: Any, widths: Pairs, values: Pairs) -> Any:
     dtype, ndim = type_of(x).dtype, len(widths)
     for axis, (pair, ends) in enumerate(zip(widths, values, strict=True)):
-        first, last = (np.asarray(end).astype(dtype) for end in ends)
+        first, last = (as_values(end, dtype) for end in ends)
         if first == last:
             x = KernelMethods.pad(xp, x, _pairs_of_axis(axis, ndim, *pair), "constant", first)
             continue
@@ -216,7 +223,7 @@ def _widths(widths: Any, ndim: int, name: str = "pad_width") -> list[tuple[int, 
 
 
 def _pairs(values: Any, ndim: int) -> list[tuple[Any, Any]]:
-    """Returns a value before and one behind each axis, broadcast as NumPy does.
+    """Returns a value before and one behind each axis, broadcast as NumPy does: more than two are Python's numbers.
 
     Raises:
         ValueError: for another number of values.
@@ -224,4 +231,5 @@ def _pairs(values: Any, ndim: int) -> list[tuple[Any, Any]]:
     array = np.asarray(values)
     array = array.ravel() if array.ndim < 3 and array.size == 1 else array
     array = array.ravel() if array.ndim < 3 and array.size == 2 and array.shape != (2, 1) else array
-    return [(before, behind) for before, behind in np.broadcast_to(array, (ndim, 2))]
+    pairs = np.broadcast_to(array, (ndim, 2))
+    return [(before, behind) for before, behind in (pairs if array.size < 3 else pairs.tolist())]
