@@ -22,9 +22,9 @@ AB = {"mesh": {"a": 4, "b": 2}, "in_specs": [("a", "b")]}
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
-@pytest.mark.parametrize("number", range(len(LAYOUTS)))
-def test_results_are_numpys_in_every_layout(run, values, number):
-    """Two calls of each kernel, which differ between the layouts."""
+@pytest.mark.parametrize("number", [0, 3, 5])
+def test_results_are_numpys_in_some_layouts(run, values, number):
+    """Two calls of each kernel, which differ between the layouts; the long file makes all in every layout."""
     first, second = [], []
     for _, calls_of_kernel in itertools.groupby(CALLS, key=lambda call: call[0]):
         calls = [*calls_of_kernel]

@@ -103,7 +103,8 @@ def test_the_first_mesh_is_ready_when_all_frequent_programs_are(used):
     with capture_logs() as logs:
         used.prepare(mesh, mesh)
     assert mesh.asked == list("abcde")
-    assert (logs[0]["count"], logs[0]["from_disk"], logs[0]["left"]) == (5, 5, 0)
+    (line,) = (entry for entry in logs if "from_disk" in entry)
+    assert (line["count"], line["from_disk"], line["left"]) == (5, 5, 0)
 
 
 def test_a_few_are_compiled_at_once_so_that_callers_do_not_wait_for_all(used):
@@ -169,7 +170,7 @@ def test_a_call_of_a_file_that_could_not_be_compiled_just_now_does_not_keep_the_
     with capture_logs() as logs:
         named = prepared(tmp_path, mesh, "diff")
     named.check()
-    assert logs[0]["log_level"] == "warning"
+    assert "warning" in [entry["log_level"] for entry in logs]  # among what threads of other tests may log
 
 
 def test_a_call_of_a_file_without_a_mesh_is_compiled_for_the_default_mesh(tmp_path):
