@@ -110,27 +110,10 @@ def common(dtypes: DTypes, _: Parameters) -> DType:
     return np.result_type(*_present(dtypes))
 
 
-def product(dtypes: DTypes, parameters: Parameters) -> DType:
-    """Returns the preferred element type of a product, else the common type of its factors."""
-    preferred = parameters.get("preferred_element_type")
-    return common(dtypes, parameters) if preferred is None else NAMED[preferred]
-
-
-def diff(dtypes: DTypes, parameters: Parameters) -> DType:
-    """Returns the type in which ``numpy.diff`` joins prepend, x and append; that of x for n = 0."""
-    x, prepend, append = dtypes
-    return common((prepend, x, append) if parameters["n"] else (x,), parameters)
-
-
 def derivative(dtypes: DTypes, _: Parameters) -> DType:
     """Returns the type of a derivative of x: x's own if it is floating-point or complex, else float64."""
     x = _present(dtypes)[0]
     return x if is_float(x) or x.kind == "c" else np.dtype(np.float64)
-
-
-def laplacian(dtypes: DTypes, parameters: Parameters) -> DType:
-    """Returns the type of a sum of second differences: x's own unless they are divided by a spacing."""
-    return derivative(dtypes, parameters) if len(dtypes) > 1 else _present(dtypes)[0]
 
 
 def cumsum(dtypes: DTypes, parameters: Parameters) -> DType:
