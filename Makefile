@@ -78,9 +78,9 @@ test-under-load: $(venv) ## run the tests beside 8 busy loops (LOAD=20 for more)
 	$(run) -m pytest $(in_parallel) -m 'not long' $(ARGS)
 
 test-coverage: $(venv) ## run the tests, without the long ones, and name modules of which they run few lines in any process
-	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
-	$(run) -m coverage run --data-file="$$folder/data" -m pytest $(in_parallel) -m 'not long' $(ARGS) && \
-	$(run) tests/module_coverage.py "$$folder/data"
+	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; chmod 1777 "$$folder"; status=0; \
+	$(run) -m coverage run --data-file="$$folder/data" -m pytest $(in_parallel) -m 'not long' $(ARGS) || status=$$?; \
+	$(run) tests/module_coverage.py "$$folder/data" && exit $$status
 
 test-all: ## run every test: test-docker, test-long and test-coverage
 	@$(MAKE) --no-print-directory test-docker

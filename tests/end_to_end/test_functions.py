@@ -91,6 +91,16 @@ CALLS = {
         xp.rollaxis(cube, 1)
         xp.meshgrid(v, W)
         xp.lib.stride_tricks.sliding_window_view(x, 3, axis=0)
+        xp.pad(x, ((1, 2), (0, 3)), '{edge|linear_ramp|maximum|mean|median|minimum|reflect|symmetric|wrap}')
+        xp.pad(x, ((15, 0), (2, 7)), '{reflect|symmetric}', reflect_type='odd')
+        """,
+    "methods of ufuncs": """
+        np.{hypot|logaddexp|subtract}.reduce(x, axis=0)
+        np.multiply.reduce(x, axis=1, initial=2.0, where=X > 0)
+        np.{divide|add|maximum}.accumulate(x, axis=1)
+        np.{add|hypot|maximum|subtract}.reduceat(x, [0, 9, 4, 12])
+        np.{hypot|subtract}.outer(v, W[:3])
+        [np.{add|maximum|hypot}.at(x, ([0, 3, 0], [1, 2, 1]), 2.5), x]
         """,
     "positions": """
         xp.{nonzero|argwhere|real_if_close|sort_complex|trim_zeros}(v)

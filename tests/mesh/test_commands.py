@@ -19,7 +19,7 @@ from shardcall_server.mesh import compilers, executor
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.compilers import LocalCompiler
 from shardcall_server.mesh.worker import load_kernels
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import link_pb2, measure_pb2
 
 WAIT_S = 60.0
 VALUES = np.arange(8.0)
@@ -197,3 +197,13 @@ def test_every_command_of_a_batch_is_answered_with_its_results(worker: Worker, m
         worker.handle(execution(VALUES), execution(2 * VALUES))
         for values in (VALUES, 2 * VALUES):
             assert worker.answer().executed.inline_results[0] == np.diff(values).tobytes()
+
+
+def test_a_program_is_timed_once_or_as_often_as_its_limits_allow(worker: Worker):
+    digest = worker.prepare("diff", VALUES)
+    for max_runs, max_seconds, runs in ((5, WAIT_S, 5), (5, 0.0, 1)):
+        limits = measure_pb2.Measure(key_digest=digest, max_runs=max_runs, max_seconds=max_seconds)
+        worker.handle({"measure": limits})
+        seconds = worker.answer().measured.run_seconds
+        assert (len(seconds), min(seconds) > 0) == (runs, True)
+    worker.handle({"discard_trial_blocks": measure_pb2.DiscardTrialBlocks()})

@@ -5,7 +5,9 @@ import stat
 import pytest
 from cryptography import x509
 from rows import rows
+from typer.testing import CliRunner
 
+from shardcall.cli.app import make_app
 from shardcall_server.certificate_authority import CertificatesError, host_of, make_authority, renew
 from shardcall_server.frontend.access.certificates import Certificates, connect_arguments
 from shardcall_server.settings import SettingsError
@@ -16,6 +18,10 @@ from shardcall_server.settings_sources import load_settings
 def folder(tmp_path):
     make_authority(tmp_path / "trust", ["gpu.example.test", "192.0.2.7"], 30)
     return tmp_path / "trust"
+
+
+def run_command(*arguments):
+    return CliRunner().invoke(make_app(), ["certificates", *map(str, arguments)])
 
 
 def settings(folder, **others):
@@ -95,6 +101,17 @@ def test_an_authority_is_not_lost_by_accident_and_renewal_keeps_it_and_the_names
     assert renewed.extensions.get_extension_for_class(extension) == first.extensions.get_extension_for_class(extension)
     make_authority(folder, [], 30, replace=True)
     assert (folder / "ca.pem").read_bytes() != authority
+
+
+def test_the_command_makes_and_renews_files_and_says_how_to_use_them(tmp_path):
+    folder = tmp_path / "trust"
+    for option in ((), ("--renew",), ("--force",)):
+        ended = run_command(folder, "--host", "gpu.example.test", "--days", 9, *option)
+        assert ended.exit_code == 0
+        assert f'shardcall.connect("gpu.example.test:8470", ca_certificate="{folder}/ca.pem")' in ended.output
+    for options, problem in (((), "contains ca.key"), (("--renew", "--force"), "give one of them")):
+        ended = run_command(folder, *options)
+        assert (ended.exit_code, ended.output[:10], problem in ended.output) == (1, "shardcall:", True)
 
 
 @pytest.mark.parametrize(
