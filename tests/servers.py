@@ -58,17 +58,15 @@ PROFILES: Mapping[str, Profile] = {
     "exclusive": Profile(("--array-dir", "{folder}", "--trim-after-s", "0.2", "--metrics-port", "0")),
     "limits": Profile(
         (
-            *("--lease-s", "3", "--max-resident-arrays", "40", "--max-call-streams", "2", "--trim-after-s", "0.2"),
+            *("--lease-s", "2", "--max-resident-arrays", "40", "--max-call-streams", "4", "--trim-after-s", "0.2"),
             *("--max-streamed-calls", "4", "--max-streamed-bytes", str(1 << 20), "--max-segment-bytes", str(32 << 20)),
-        ),
-        devices=2,
+            *("--array-dir", "{folder}", "--max-file-bytes", str(64 << 20), "--max-files", "6"),
+        )
     ),
-    "files": Profile(("--array-dir", "{folder}", "--max-file-bytes", str(64 << 20), "--max-files", "6")),
-    "leases": Profile(("--lease-s", "2", "--max-resident-arrays", "40", "--trim-after-s", "0.2")),
 }
-"""By name: ``plain``, of which each process has one, for tests that leave the server as it was; ``exclusive`` for files
-whose tests stop its worker or look at all that it holds, ``limits`` with small limits, ``files`` with small limits of
-files, and ``leases`` with short leases and few arrays, each for one file at a time (`exclusively`)."""
+"""By name: ``plain``, of which each process has one, for tests that leave the server as it was, and two for one file at a
+time (`exclusively`): ``exclusive`` for files whose tests stop its worker or look at all that it holds, and ``limits``
+with small limits, of files too, and short leases."""
 
 
 class SharedProcess:

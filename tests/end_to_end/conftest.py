@@ -73,7 +73,7 @@ def leasing_server() -> Iterator[ServerProcess]:
 
     One principal may have 30 arrays there.
     """
-    with exclusively("leases") as running:
+    with exclusively("limits") as running:
         yield running
 
 
@@ -104,8 +104,8 @@ def servers(tmp_path) -> Iterator[Restarting]:
 @pytest.fixture(scope="module")
 def filing_server() -> Iterator[Filing]:
     """A server that the tests of this file have to themselves, with a folder for files of limited number and size."""
-    with exclusively("files") as running, sc.connect(running.address) as connected:
-        yield Filing(running, run_folder() / "servers" / "files" / token_file.user_name(), connected)
+    with exclusively("limits") as running, sc.connect(running.address) as connected:
+        yield Filing(running, run_folder() / "servers" / "limits" / token_file.user_name(), connected)
 
 
 @pytest.fixture

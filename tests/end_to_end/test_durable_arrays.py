@@ -78,9 +78,3 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
         same(there.get(), np.asarray(x))
     assert client.save_checkpoint().names == saved.names
     assert len([name for name in servers.files() if name.endswith(".npy")]) == len(values)  # written once
-
-
-def test_without_a_folder_no_array_is_durable(limited_server):
-    with sc.connect(limited_server.address) as client:
-        error = refused(lambda: client.put(X, name="u", durable=True))
-        assert (error.reason, "--array-dir" in str(error)) == ("FILES_UNAVAILABLE", True)

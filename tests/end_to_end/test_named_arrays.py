@@ -1,6 +1,7 @@
 """Arrays with names, which clients of one principal share."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -200,6 +201,15 @@ def test_a_write_is_seen_in_every_client(ours, others):
     assert float(g.sum()) == expected.sum()
     assert h.spec == g.spec == P("x", None)
     assert [array.name for array in others.list() if array.name] == ["u"]
+
+
+def test_a_client_whose_call_stream_the_server_refuses_writes_too(leasing_server, ours):
+    h = ours.put(X, **PLACED, name="u")
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):  # one more than get a call stream beside that of `ours`
+            g = stack.enter_context(sc.connect(leasing_server.address)).open("u")
+            g += 1
+    same(h.get(), X + 3)
 
 
 def test_traced_functions_read_and_write_arrays_with_names(ours, others):
