@@ -171,11 +171,12 @@ class NamedArrays:
         before = base.version
         self._lease.add([before])
         try:
-            request = array_service_pb2.NameArrayRequest(
-                handle=version.handle, name=base.name, expected_handle=before.handle, lease_id=self._lease.lease_id
-            )
             refusal = None
             with self._passed.using([version], ["the array"], deadline):
+                # Here, since its call has another handle where the server refused the call stream.
+                request = array_service_pb2.NameArrayRequest(
+                    handle=version.handle, name=base.name, expected_handle=before.handle, lease_id=self._lease.lease_id
+                )
                 try:
                     self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
                 except InvalidRequestError as error:  # which says more than the failed call of the array
