@@ -64,9 +64,9 @@ PROFILES: Mapping[str, Profile] = {
         )
     ),
 }
-"""By name: ``plain``, of which each process has one, for tests that leave the server as it was, and two for one file at a
-time (`exclusively`): ``exclusive`` for files whose tests stop its worker or look at all that it holds, and ``limits``
-with small limits, of files too, and short leases."""
+"""By name: ``plain``, of which each process has one, for tests that leave the server as it was, and two that one file at
+a time has (`exclusively`): ``exclusive`` for files whose tests stop its worker or look at all that it holds, and
+``limits`` with small limits, of files too, and short leases."""
 
 
 class SharedProcess:
