@@ -64,8 +64,8 @@ PROFILES: Mapping[str, Profile] = {
         )
     ),
 }
-"""By name: ``plain``, of which each process has one, for tests that leave the server as it was, and two that one file has
-at a time (`exclusively`): ``exclusive`` for files whose tests stop its worker or look at all that it holds, and
+"""By name: ``plain``, of which each process has one, for tests that leave the server as it was, and two that one file
+has at a time (`exclusively`): ``exclusive`` for files whose tests stop its worker or look at all that it holds, and
 ``limits`` with small limits, of files too, and short leases."""
 
 
