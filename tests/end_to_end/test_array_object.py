@@ -26,6 +26,7 @@ def copying(server):
 
 OPERATORS = """
     [x + y, 2 - x, x * Y[0], Y / x, x // 0.5, x % [1.0, 2, 3, 4, 5, 6], abs(x) ** 2, 2.0**x]
+    [ends**0.5, np.power(ends, 0.5), ends.astype('f2') ** 0.5, 1 / put(np.array([-0.0, 4])) ** np.float64(0.5)]
     [x @ y.T, np.ones(13) @ x, i & 3, 3 | i, K ^ i, k << 2, 9 >> k, -x, +x, ~i, abs(i)]
     [x < y, 0.5 <= x, x > Y, x >= Y[0], x == y, X != x, x == None, x != None, x == 'a']
     [*divmod(x, 4), *divmod(7, k)]

@@ -8,7 +8,7 @@ import re
 
 import numpy as np
 import pytest
-from end_to_end.numpy_calls import ARRAYS, Side, rows_of
+from end_to_end.numpy_calls import ARRAYS, Side, calls_of
 from end_to_end.numpy_comparison import family
 
 import shardcall as sc
@@ -28,6 +28,12 @@ REFUSED = {
         np.add(x, I, out=np.zeros(X.shape, 'f4'), casting='safe')
         np.linalg.svd(x, hermitian=True)  # TypeError: numpy.linalg.svd with hermitian=.* does not run on the mesh
         x.std(dtype=int)  # TypeError: dtype=int64
+        np.{sum|prod|nansum|max}(x[:0], initial=None)
+        x[:, :0].sum(axis=1, initial=None)
+        np.{sum|max|argmin|sort|cumsum|mean|diff}(x, axis=[0])
+        np.add.reduce(x, axis=[0])
+        np.linalg.norm(x, axis=[0])
+        np.{argmax|argmin}(x, axis=0, out=np.zeros(6, '{f8|u8}'))
         np.nan_to_num(x, copy=False)  # TypeError: numpy.nan_to_num with copy=
         np.add(x, 1, signature='ff->f')  # TypeError: numpy.add with signature=.* does not run on the mesh.*get\\(\\)
         np.isnat(x)  # TypeError: numpy\\.isnat does not run on the mesh; isnan does
@@ -36,6 +42,10 @@ REFUSED = {
     "elements": """
         x.__setitem__((0, 0), 'a')
         small.__setitem__(0, 300)
+        small.__setitem__(0, [2])  # ValueError: stands for one element; give a scalar
+        x.__setitem__((0, 0), [2.0])
+        x.__setitem__(0, [[2.0] * 6])  # ValueError: stands for elements of 1 axes; give as many
+        x.__setitem__(slice(0, 2), [[[2.0]]])
         small.__setitem__(slice(0, 1), [1, 2])
         small.__setitem__(slice(0, 3), np.ones(2))
         small.__setitem__([0, 1], np.ones(3))
@@ -408,7 +418,7 @@ def error_class(name: str) -> type[Exception]:
 @pytest.mark.parametrize("family_name", REFUSED)
 def test_calls_are_refused_and_change_nothing(strict_client, family_name):
     wrong = []
-    for row in rows_of(REFUSED[family_name]):
+    for row in calls_of(REFUSED[family_name]):
         text, _, says = row.partition("  # ")
         code = compile(text, "<call>", "eval")
         side = Side(code, strict_client)

@@ -35,7 +35,7 @@ from shardcall.namespace import (
     statistics,
     writing,
 )
-from shardcall.namespace.arithmetic import angle
+from shardcall.namespace.arithmetic import angle, power
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.contractions import einsum
 from shardcall.namespace.counting import interp, searchsorted
@@ -139,6 +139,7 @@ class Namespace(NamespaceBase):
     # Functions that the base class has, too, with other arguments. By their own names, of which type checkers know the
     # types; of another expression they would take the type that the base class declares.
     angle = angle
+    power = power
     einsum = einsum
     searchsorted = searchsorted
     interp = interp

@@ -19,6 +19,15 @@ def angle(  # with NumPy's second argument
     return xp.degrees(angle) if deg else angle
 
 
+def power(xp: NamespaceBase, x: OperandLike, y: OperandLike) -> Any:
+    """Returns a power, as ``numpy.power``; a number of 0.5 takes the square root, which differs for -inf and -0.0."""
+    if isinstance(y, float | np.floating) and y == 0.5 and not is_number(x):
+        dtype = type_of(x).dtype
+        if dtype in (np.float32, np.float64) and np.result_type(dtype, y) == dtype:
+            return xp.sqrt(x)
+    return xp.call("power", x, y)
+
+
 def round(xp: NamespaceBase, x: OperandLike, decimals: int = 0) -> Any:  # noqa: A001  # NumPy's name
     """Returns an array rounded to a number of decimals, as ``numpy.round``; integers by way of float64."""
     decimals = integer("decimals", decimals)

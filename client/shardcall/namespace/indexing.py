@@ -81,7 +81,8 @@ def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
 
     Raises:
         IndexError: as of `getitem`.
-        ValueError: for values that do not broadcast to the elements.
+        ValueError: for values that do not broadcast to the elements, lists of more axes than these, and values with
+            axes for one element.
     """
     if isinstance(values, MaskedElements):
         mask = only_mask(checked_items(x.shape, read_items(key)))
@@ -89,7 +90,18 @@ def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
         return values.written_to(x, values.mask if traced is None else traced)
     if values is None and x.dtype.kind in "fcb":
         values = np.asarray(None, x.dtype)
+    items = read_items(key)
+    if all(map(is_basic, items)):
+        _check_axes_of_values(x.shape, tuple(items), np.ndim(values), is_list=isinstance(values, list | tuple))
     return update(xp, x, key, values, "set")
+
+
+def _check_axes_of_values(shape: Sequence[int], items: tuple[Any, ...], ndim: int, *, is_list: bool) -> None:
+    index = basic_index(shape, items)
+    of_elements = len(shape) - len(index.dropped) + len(index.inserted)
+    if ndim > of_elements and (is_list or (not of_elements and Ellipsis not in items)):
+        what = f"elements of {of_elements} axes; give as many" if of_elements else "one element; give a scalar"
+        raise ValueError(f"values has {ndim} axes, and the index stands for {what}")
 
 
 def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
+from shardcall_core.element_types import is_inexact
 from shardcall_core.types.tracebacks import shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
@@ -54,6 +55,8 @@ def _binary(name: str) -> Callable[[ArrayOperators, Any], Any]:
     def method(self: ArrayOperators, other: Any, /) -> Any:
         if name == "power" and type(other) is int and other == 2 and self.dtype == np.bool_:
             other = np.int8(2)  # NumPy squares, which gives int8
+        if name == "power" and type(other) is float and other == 0.5 and is_inexact(self.dtype):
+            return self._functions.sqrt(self)  # as NumPy's operator, of types for which its power is no root, too
         return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
 
     return method

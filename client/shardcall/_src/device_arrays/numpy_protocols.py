@@ -39,8 +39,19 @@ _TO_ANY_TYPE = frozenset(
 """Functions whose results NumPy converts to the type of ``out``, whatever is lost."""
 _TO_LARGER = frozenset(("percentile", "quantile", "nanpercentile", "nanquantile", "nanmedian"))
 """Functions whose results NumPy broadcasts to the shape of ``out``."""
-_TAKING = frozenset(("take", "compress"))
-"""Functions with a rule of their own for the type of ``out``, which versions of NumPy have changed."""
+_TAKING: Mapping[str, Callable[..., Any]] = {
+    **dict.fromkeys(("take", "compress"), np.take),
+    **dict.fromkeys(("argmax", "argmin"), lambda x, _, out: np.argmax(x[None], 1, out)),
+}
+"""A call of each function with a rule of its own for the type of ``out``, which versions of NumPy have changed."""
+
+_AXES_IN_LISTS = frozenset(
+    (
+        *("average", "flip", "gradient", "linspace", "logspace", "median", "nanmedian", "nanpercentile"),
+        *("nanquantile", "percentile", "quantile", "roll", "size", "trim_zeros", "unstack"),
+    )
+)
+"""Functions whose ``axis`` may be a list."""
 _NO_VALUE = inspect.signature(np.sum).parameters["keepdims"].default
 _RENAMED = {"a_min": "min", "a_max": "max"}  # the bounds of clip
 _WITHOUT_EFFECT = ("subok", "overwrite_input", "optimize")
@@ -89,6 +100,7 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
         results = run(*inputs, **_options(name, run, kwargs))
     else:
         run, casting = getattr(ufunc_methods, method), "unsafe"
+        _check_axis(f"{name}.{method}", kwargs.get("axis"))
         if any(target is not None for target in out) and kwargs.get("dtype") is None:
             kwargs["dtype"] = ufunc_methods.type_for(ufunc, inputs[0], out[0])
         results = run(functions, ufunc, *inputs, **_options(f"{name}.{method}", run, kwargs))
@@ -123,6 +135,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     if function is np.clip:
         _check_bounds(args, kwargs)
     positional, named = _arguments(function, args, kwargs, run)
+    _check_axes(name, positional, named)
     out = named.pop("out", None)
     if out is not None and not isinstance(out, tuple):
         out = (out,)
@@ -141,7 +154,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
         if np.shape(target) != result.shape and function.__name__ not in _TO_LARGER:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")
         if function.__name__ in _TAKING:
-            _check_taking(target, result)
+            _check_taking(_TAKING[function.__name__], target, result)
             casting = "unsafe"
         if function is np.dot and (target.dtype != result.dtype or not target.flags.c_contiguous):
             raise ValueError(f"out of numpy.dot is to be of {result.dtype}, and in row-major order without gaps")
@@ -336,14 +349,33 @@ def _check_targets(out: Sequence[Any]) -> None:
             raise TypeError(f"out is of the type {type(target).__name__}; give an array of NumPy or on the mesh")
 
 
-def _check_taking(target: Any, result: Any) -> None:
-    """Checks that ``numpy.take`` converts a result to the type of its target, with the warnings that it gives.
+def _check_axes(name: str, operands: Sequence[Any], named: Mapping[str, Any]) -> None:
+    """Checks the axes of a call of a function.
+
+    Raises:
+        TypeError: for a list, which NumPy does not take there.
+        ValueError: for axes without elements that are reduced with ``initial=None``.
+    """
+    axis = named.get("axis")
+    if name.rpartition(".")[2] not in _AXES_IN_LISTS:
+        _check_axis(name, axis)
+    if named.get("initial", 0) is None:
+        ufunc_methods.check_elements(name, np.shape(operands[0]), axis)
+
+
+def _check_axis(name: str, axis: Any) -> None:
+    if isinstance(axis, list):
+        raise TypeError(f"axis of {name} is the list {axis}; give an integer, or a tuple of integers")
+
+
+def _check_taking(call: Callable[..., Any], target: Any, result: Any) -> None:
+    """Checks that a function of `_TAKING` converts its result to the type of a target, with the warnings of NumPy.
 
     Raises:
         TypeError: if it does not.
     """
     try:
-        np.take(np.zeros(1, result.dtype), [0], out=np.zeros(1, target.dtype))
+        call(np.zeros(1, result.dtype), [0], out=np.zeros(1, target.dtype))
     except TypeError:
         raise TypeError(
             f"out is of {target.dtype.name} and the result of {result.dtype.name}, between which NumPy does not "

@@ -68,8 +68,7 @@ def reduce(
             x = _typed(functions, x, _result_type(ufunc.reduce, x, dtype=dtype))
         if how.get("initial", _ABSENT) is None:
             del how["initial"]
-            if 0 in np.shape(x) and _reduces_none(np.shape(x), axis):
-                raise ValueError(f"{name}.reduce got no elements and initial=None; give an initial value")
+            check_elements(f"{name}.reduce", np.shape(x), axis)
         first = how.pop("initial", None) if name.startswith("logical") else None
         output = getattr(functions, REDUCTIONS[name])(x, axis, keepdims=keepdims, **how)
         return output if first is None else getattr(functions, name)(first, output)
@@ -88,10 +87,15 @@ def reduce(
     return output if output.dtype == result else output.astype(result)
 
 
-def _reduces_none(shape: tuple[int, ...], axis: Any) -> bool:
-    """Returns whether an axis that is reduced has no elements."""
+def check_elements(name: str, shape: tuple[int, ...], axis: Any) -> None:
+    """Checks that every axis that is reduced with ``initial=None`` has elements.
+
+    Raises:
+        ValueError: if one has none.
+    """
     axes = range(len(shape)) if axis is None else normalize_axis_tuple(axis, len(shape))
-    return any(not shape[i] for i in axes)
+    if any(not shape[i] for i in axes):
+        raise ValueError(f"{name} got no elements and initial=None; give an initial value")
 
 
 def accumulate(functions: Any, ufunc: np.ufunc, x: Any, *, axis: Any = 0, dtype: Any = None) -> Any:
