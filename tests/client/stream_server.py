@@ -253,6 +253,11 @@ def in_threads(count, work):
     return [future.exception(60) or future.result() for future in futures]
 
 
+def threads_named(beginning):
+    """Returns the threads whose names begin so."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith(beginning)}
+
+
 def wait_for(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not condition():

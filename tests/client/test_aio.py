@@ -12,7 +12,6 @@ import time
 import weakref
 from functools import partial
 
-import grpc
 import numpy as np
 import pytest
 from client.tasks import cancel, with_client
@@ -162,14 +161,6 @@ def test_calls_run_side_by_side(server):
         return await asyncio.gather(*(client.call("echo", float(i)) for i in range(20)))
 
     assert [float(result.array) for result in with_client(server.address, use)] == list(range(20))
-
-
-def test_errors_are_those_of_the_other_client(server, abort):
-    server.execute = lambda request, context: abort(context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND")
-    with pytest.raises(shardcall.KernelNotFoundError, match="from the server"):
-        with_client(server.address, lambda client: client.call("echo", 1.0))
-    with pytest.raises(shardcall.InvalidParameterError, match="timeout"):
-        with_client(server.address, lambda client: client.diff([1.0], timeout=-1))
 
 
 @pytest.mark.parametrize("operand", [1.0, LARGE], ids=["message", "stream"])

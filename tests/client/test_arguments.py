@@ -8,7 +8,7 @@ import shardcall
 from shardcall import Array, Mesh, P
 from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall_core.types.arguments import bind, caller_name
-from shardcall_core.types.parameters import from_proto, to_proto, to_protos
+from shardcall_core.types.parameters import from_proto, to_proto
 
 PRODUCT = {"rhs": "b", "lhs": "a", "rhs_spec": P(None, "y"), "axis_name": "x"}
 WIRE = {"in_specs": [P("x"), None], "out_specs": [None]}
@@ -185,10 +185,6 @@ def test_other_types_are_refused_with_those_that_are_allowed(value):
 def test_integers_must_fit(value):
     with pytest.raises(shardcall.InvalidParameterError, match=r"64 bits"):
         to_proto("n", value)
-
-
-def test_all_at_once():
-    assert {name: from_proto(item) for name, item in to_protos({"n": 1, "axis": -1}).items()} == {"n": 1, "axis": -1}
 
 
 def test_a_spec_that_is_no_parameter_is_refused_with_its_proper_argument():

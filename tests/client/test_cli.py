@@ -45,13 +45,6 @@ def test_info_and_kernels_show_the_server(server):
     assert invoked("kernels", "--search", "nothing", "--address", server.address).exit_code == 1
 
 
-def test_info_without_a_server_says_how_to_start_one(tmp_path):
-    ended = invoked("info", f"unix:{tmp_path}/no.sock")
-    assert ended.exit_code == 3
-    assert "start one with: shardcall serve" in ended.output
-    assert "Traceback" not in ended.output
-
-
 @rows(
     ("said", "expected"),
     [

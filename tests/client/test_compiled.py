@@ -25,15 +25,6 @@ def test_compiling_sends_types_and_asks_for_the_text_when_it_is_read(server, cli
     assert second.call == first.call
 
 
-def test_a_compiled_kernel_reports_its_attributes(client):
-    fd = compile_diff(client)
-    assert fd.cache_hit is False
-    assert fd.key == {}
-    assert "axis was 0, is 1" in fd.explain()
-    assert fd.operands == (Array((2, 3), "float64"),)
-    assert repr(fd) == "<CompiledKernel echo(float64[2,3]) by 'plain'>"
-
-
 @rows("use", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_neither_it_nor_its_client_is_pickled_or_copied(client, use):
     with pytest.raises(TypeError, match=r"a client belongs to its process.*connect again in the other one"):

@@ -100,7 +100,8 @@ def test_a_call_without_capacity_is_not_repeated_in_vain(memory, limit_arrays, c
 def test_an_array_on_another_server_is_refused_and_not_taken_for_lost(memory, client, elsewhere):
     memory.calls.clear()
     compiled = client.compile("echo", Array(1, "float64"))
-    for use in (client.delete, client.get, client.describe, lambda array: client.call("echo", array), compiled):
+    calls = [lambda array, make=make: make("echo", array) for make in (client.call, client.submit)]
+    for use in (client.delete, client.get, client.describe, *calls, compiled):
         with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere:1, and this client"):
             use(elsewhere)
     assert not elsewhere.lost

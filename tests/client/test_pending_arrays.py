@@ -15,7 +15,6 @@ from client_parts import lease_of, pending_of, remote_arrays_of, unanswered_of, 
 import shardcall
 from shardcall import Array, Mesh, P
 from shardcall._src.device_arrays import shown_values
-from shardcall._src.device_arrays.array_version import ServerIdentity
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
 
@@ -306,25 +305,6 @@ def test_the_memory_of_a_long_chain_is_bounded(client, stream):
         client.synchronize()
 
 
-@pytest.mark.parametrize(
-    ("name", "operands", "parameters", "error", "message", "field"),
-    [
-        ("add", [1.0], {}, shardcall.OperandCountError, "needs operand 'y'", "y"),
-        ("add", [[1.0, 2.0], [1.0, 2.0, 3.0]], {}, shardcall.InvalidOperandError, "y has shape", "y"),
-        ("diff", [[[1.0, 2.0]]], {"axis": 2}, shardcall.AxisError, "axis=2 and x has 2 axes", "axis"),
-        ("diff", [[1.0, 2.0]], {"axes": 2}, shardcall.UnknownParameterError, "did you mean 'axis'", "axes"),
-        ("sum", [[1.0]], {"dtype": "float31"}, shardcall.OperandTypeError, "is no element type", "dtype"),
-    ],
-)
-def test_arguments_that_the_table_refuses_are_refused_in_the_same_line_without_a_call(
-    client, stream, name, operands, parameters, error, message, field
-):
-    with pytest.raises(error, match=message) as refused:
-        client.submit(name, *operands, **parameters)
-    assert (refused.value.field, refused.value.reason != "") == (field, True)
-    assert not stream.sent
-
-
 def test_a_kernel_that_the_table_does_not_have_is_refused_by_the_server_in_the_same_line(client, stream):
     stream.automatic = True
     stream.failures["ad"] = shardcall.KernelNotFoundError("refused", reason="KERNEL_NOT_FOUND")
@@ -332,6 +312,12 @@ def test_a_kernel_that_the_table_does_not_have_is_refused_by_the_server_in_the_s
         client.submit("ad", 1.0, 2.0)
     assert stream.sent[0].handles == []
     client.synchronize()
+
+
+def test_what_the_table_refuses_is_refused_without_a_call(client, stream):
+    with pytest.raises(shardcall.AxisError, match="axis=2 and x has 2 axes") as refused:
+        client.submit("diff", [[1.0, 2.0]], axis=2)
+    assert (refused.value.field, refused.value.reason, stream.sent) == ("axis", "AXIS_OUT_OF_RANGE", [])
 
 
 def test_the_types_of_a_kernel_without_an_entry_are_those_of_its_first_answer(client, stream):
@@ -353,13 +339,6 @@ def test_large_operands_are_not_streamed(client, stream, memory):
     assert h.mesh.size == 4
 
 
-def test_a_client_without_a_call_stream_waits_for_every_call(connect):
-    with connect(call_stream=False) as client:
-        h = client.submit("echo", [1.0])
-        assert h.get() == 1.0
-        client.synchronize()
-
-
 def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
     def refuse(*args, **keywords):
         raise shardcall.DeadlineExceededError("the window is full")
@@ -370,27 +349,6 @@ def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
     client.synchronize()
     assert not unanswered_of(client)
     assert not uses_of(client)
-
-
-def test_an_operand_on_another_server_is_refused(client):
-    x = client.put([1.0])
-    version_of(x).server = ServerIdentity("elsewhere", -1)
-    with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere"):
-        client.submit("add", x, 1)
-
-
-def test_threads_submit_and_read_at_once(client, stream):
-    stream.automatic = True
-
-    def chain(start):
-        x = client.submit("add", float(start), 0.0)
-        for _ in range(50):
-            x = client.submit("add", x, 1.0)
-        return float(x.get())
-
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(chain, range(16))) == [start + 50.0 for start in range(16)]
-    assert not unanswered_of(client)
 
 
 def test_closing_cancels_submitted_calls_and_leaves_no_error_for_the_end_of_the_block(connect, stream):

@@ -7,7 +7,6 @@ import signal
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import in_threads
 from rows import rows
 
 import shardcall
@@ -45,28 +44,6 @@ def test_large_arrays_go_in_and_out_through_shared_memory_and_small_ones_ride_al
         np.testing.assert_array_equal(array, sent)
         assert array.flags.writeable
     assert [ordinary(array) for array in result.arrays] == [True, False, True]
-
-
-LAYOUTS = {
-    "Fortran": lambda: np.asfortranarray(counted(2 * MIB).reshape(512, -1)),
-    "every other": lambda: counted(4 * MIB)[::2],
-    "backwards": lambda: counted(2 * MIB)[::-1],
-    "big-endian": lambda: counted(2 * MIB).astype(">f8"),
-    "broadcast": lambda: np.broadcast_to(np.float64(3), (600, 500)),
-    "one row": lambda: counted(16 * MIB).reshape(1, -1, 2),
-    "two threads": lambda: np.asfortranarray(counted(16 * MIB).reshape(1024, -1)),
-    "read-only": lambda: np.frombuffer(counted(2 * MIB).tobytes(), np.float64),
-    "bfloat16": lambda: counted(2 * MIB, "float32").astype(shardcall.Array((), "bfloat16").dtype),
-}
-
-
-@rows("layout", LAYOUTS)
-def test_every_layout_is_copied_as_it_is(memory, shared_client, layout):
-    x = LAYOUTS[layout]()
-    result = shared_client.call("echo", x).array
-    assert sources(memory)[-1] == ["segment"]
-    np.testing.assert_array_equal(result, x)
-    assert result.dtype == x.dtype.newbyteorder("=")
 
 
 @rows("dtype", ["bool", "int4", "uint4"])
@@ -136,26 +113,6 @@ def test_memory_is_used_again_when_results_are_let_go(memory, shared_client):
         assert view[0] == 100 + i
         del view
     assert memory.opened == [32 * MIB]
-
-
-def test_results_that_are_held_are_left_alone(memory, shared_client):
-    results = [shared_client.call("echo", counted(6 * MIB, start=i)).array for i in range(12)]
-    for i, result in enumerate(results):
-        np.testing.assert_array_equal(result, counted(6 * MIB, start=i))
-    assert len(memory.opened) > 1
-
-
-def test_with_all_memory_held_results_are_copied_out(memory):
-    memory.info.limits.max_segment_bytes = 32 * MIB
-    with shardcall.connect(memory.server.address) as client:
-        held = client.empty(20 * MIB, np.uint8)
-        x = counted(8 * MIB)
-        result = client.call("echo", x).array
-        assert sources(memory)[0] == ["segment"]
-        assert ordinary(result)
-        np.testing.assert_array_equal(result, x)
-        assert ordinary(client.empty(20 * MIB, np.uint8))
-        assert not ordinary(held)
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
@@ -279,13 +236,3 @@ def test_a_result_outside_its_buffer_is_an_error(memory, shared_client):
     memory.answer = elsewhere
     with pytest.raises(shardcall.ProtocolError, match=r"result 0 is outside the result buffer"):
         shared_client.call("echo", counted(2 * MIB))
-
-
-def test_threads_share_segments(memory, shared_client):
-    def run(thread):
-        for i in range(10):
-            x = counted(2 * MIB, start=1000 * thread + i)
-            np.testing.assert_array_equal(shared_client.call("echo", x).array, x)
-
-    assert in_threads(4, run) == [None] * 4
-    assert sum(memory.opened) <= 256 * MIB

@@ -100,12 +100,18 @@ def test_a_call_and_its_read_are_sent_again_in_order(client, streams):
         (grpc.StatusCode.UNIMPLEMENTED, ""),
     ],
 )
-def test_a_client_whose_stream_is_refused_puts_and_reads_by_rpcs(memory, code, reason):
-    streams, client = connected(memory, on_opened=lambda stream: stream.end(code, reason))
-    with client:
-        for _ in range(2):
-            np.testing.assert_array_equal(client.put(STRIDED).get(), STRIDED)
-    assert len(streams.streams) == 1
+def test_a_client_whose_stream_is_refused_makes_rpcs_from_its_first_call_on(memory, code, reason):
+    deeds = (
+        lambda client: client.put(STRIDED).get(),
+        lambda client: client.submit("negative", STRIDED).get(),  # which the server answers with its operand
+        lambda client: client.call("echo", STRIDED).array,
+    )
+    for first in deeds:
+        streams, client = connected(memory, on_opened=lambda stream: stream.end(code, reason, retry_after_s=0.01))
+        with client:
+            for deed in (first, *deeds):
+                np.testing.assert_array_equal(deed(client), STRIDED)
+        assert (len(streams.streams), streams.calls) == (1, [])
 
 
 def test_a_read_that_the_server_refuses_for_ever_is_not_repeated(client, there, streams):

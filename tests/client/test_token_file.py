@@ -124,13 +124,6 @@ def test_of_many_that_make_it_at_once_one_does(path):
     assert sorted(os.listdir(path.parent)) == ["admin-token", "token"]
 
 
-def test_a_file_is_replaced_atomically(written, path):
-    token_file.replace(written(LINE), [Entry.make("carol", ["run"])])
-    assert [entry.name for entry in token_file.read(str(path))] == ["carol"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(path.parent) == ["token"]
-
-
 def test_no_token_is_written_to_a_folder_that_others_may_write_to(path):
     path.parent.mkdir(parents=True)
     path.parent.chmod(0o1777)
