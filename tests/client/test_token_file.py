@@ -9,16 +9,7 @@ import pytest
 from client.stream_server import in_threads
 from rows import rows
 
-from shardcall_core.wire import token_file
-from shardcall_core.wire.token_fields import (
-    NO_LIMITS,
-    FieldError,
-    PrincipalLimits,
-    TokenFields,
-    parse_duration,
-    parse_expiry,
-    size_text,
-)
+from shardcall_core.wire import token_fields, token_file
 from shardcall_core.wire.token_file import Entry, TokenFileError
 
 TOKEN, OLD = "0123456789abcdef", "fedcba9876543210"
@@ -165,15 +156,15 @@ def test_no_repr_contains_a_token_or_the_one_before():
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
-LIMITS = PrincipalLimits(max_bytes=8 << 30, max_arrays=1000, max_file_bytes=0, weight=2)
+LIMITS = token_fields.PrincipalLimits(max_bytes=8 << 30, max_arrays=1000, max_file_bytes=0, weight=2)
 TEXTS = "expires=2027-01-01T00:00:00Z max_bytes=8GiB max_arrays=1000 max_file_bytes=0 weight=2"
 
 
 def test_a_line_has_fields_in_any_order(read):
     text = f"ada run {TOKEN} weight=2 {' '.join(reversed(TEXTS.split()[:-1]))} # a guest\nbob run {OLD}\n"
     ada, bob = read(text)
-    assert ada.fields == TokenFields(NEW_YEAR, LIMITS)
-    assert bob.fields == TokenFields(None, NO_LIMITS)
+    assert ada.fields == token_fields.TokenFields(NEW_YEAR, LIMITS)
+    assert bob.fields == token_fields.TokenFields(None, token_fields.NO_LIMITS)
 
 
 @rows("text", ["2027-01-01T01:00:00+01:00", "2026-12-31T19:00-05:00", "20270101T000000Z", "2027-01-01T00Z"])
@@ -183,7 +174,7 @@ def test_an_expiry_is_a_moment_in_any_zone(read, text):
 
 def test_a_file_is_written_as_it_is_read(tmp_path):
     path = str(tmp_path / "token")
-    ada = Entry.make("ada", ("run",), TokenFields(NEW_YEAR, LIMITS)).rotate(NOW, timedelta(hours=1))
+    ada = Entry.make("ada", ("run",), token_fields.TokenFields(NEW_YEAR, LIMITS)).rotate(NOW, timedelta(hours=1))
     token_file.create(path, [ada, Entry("bob", ("run", "arrays"), TOKEN)])
     assert token_file.read(path)[0] == ada
     lines = (tmp_path / "token").read_text().splitlines()
@@ -226,7 +217,7 @@ def test_an_invalid_field_is_refused_by_its_line_and_name(read, texts, says):
 
 
 def test_a_rotation_voids_the_token_at_once_or_after_a_grace_period():
-    ada = Entry("ada", ("run",), TOKEN, TokenFields(NEW_YEAR, LIMITS))
+    ada = Entry("ada", ("run",), TOKEN, token_fields.TokenFields(NEW_YEAR, LIMITS))
     at_once = ada.rotate(NOW, timedelta())
     assert at_once.tokens == ((at_once.token, NEW_YEAR),)
     assert at_once.token != TOKEN
@@ -240,13 +231,13 @@ def test_a_rotation_voids_the_token_at_once_or_after_a_grace_period():
 
 @rows(("text", "hours"), [("90m", 1.5), ("12h", 12), ("30d", 720), ("8w", 1344)])
 def test_an_expiry_may_be_a_duration_from_now(text, hours):
-    assert parse_duration("grace", text) == timedelta(hours=hours)
-    assert parse_expiry("--expires", text, NOW) == NOW + timedelta(hours=hours)
+    assert token_fields.parse_duration("grace", text) == timedelta(hours=hours)
+    assert token_fields.parse_expiry("--expires", text, NOW) == NOW + timedelta(hours=hours)
 
 
 def test_an_expiry_may_be_a_moment_or_never():
-    assert parse_expiry("--expires", "2027-01-01T00:00:00Z", NOW) == NEW_YEAR
-    assert parse_expiry("--expires", "never", NOW) is None
+    assert token_fields.parse_expiry("--expires", "2027-01-01T00:00:00Z", NOW) == NEW_YEAR
+    assert token_fields.parse_expiry("--expires", "never", NOW) is None
 
 
 ANY_EXPIRY = "give minutes, .* 30d .*, a date and time .*, or never$"
@@ -263,8 +254,8 @@ ANY_EXPIRY = "give minutes, .* 30d .*, a date and time .*, or never$"
     ],
 )
 def test_what_is_no_expiry_is_refused(text, says):
-    with pytest.raises(FieldError, match=f"^--expires is '{text}'[;,] {says}"):
-        parse_expiry("--expires", text, NOW)
+    with pytest.raises(token_fields.FieldError, match=f"^--expires is '{text}'[;,] {says}"):
+        token_fields.parse_expiry("--expires", text, NOW)
 
 
 @rows(
@@ -272,4 +263,4 @@ def test_what_is_no_expiry_is_refused(text, says):
     [(0, "0"), (1023, "1023"), (1024, "1KiB"), (3 << 20, "3MiB"), (8 << 30, "8GiB"), (1 << 50, "1024TiB")],
 )
 def test_sizes_are_short_texts(nbytes, text):
-    assert size_text(nbytes) == text
+    assert token_fields.size_text(nbytes) == text
