@@ -77,9 +77,9 @@ class FakeCallStream:
 
     is_refused = False
 
-    def __init__(self, memory, *, automatic=False):
+    def __init__(self, memory):
         self.memory = memory
-        self.automatic = automatic
+        self.automatic = False
         self.items = []
         self.sent = []
         self.failures = {}
@@ -156,18 +156,14 @@ class FakeCallStream:
         if (stored := self.memory.stored.get(read.handle)) is None:
             read.outcome.set_exception(shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST"))
             return
-        array_type = arrays.from_proto(stored.description.placement.type)
-        array = np.frombuffer(stored.data, array_type.dtype).reshape(array_type.shape)
-        read.outcome.set_result(Answer((array,), b"", kernel_pb2.CacheAnswer(), TIMING))
+        read.outcome.set_result(Answer((stored.array,), b"", kernel_pb2.CacheAnswer(), TIMING))
 
     def call(self, call):
         error = self.failures.get(call.message.kernel)
         values = []
         for operand in call.operands:
             if isinstance(operand, bytes) and operand in self.memory.stored:
-                stored = self.memory.stored[operand]
-                array_type = arrays.from_proto(stored.description.placement.type)
-                values.append(np.frombuffer(stored.data, array_type.dtype).reshape(array_type.shape))
+                values.append(self.memory.stored[operand].array)
             elif isinstance(operand, bytes):
                 error = self.failed.get(operand) or shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST")
             else:

@@ -16,12 +16,10 @@ import grpc
 import numpy as np
 
 from shardcall.v1 import (
-    array_pb2,
     array_service_pb2,
     array_service_pb2_grpc,
     kernel_pb2,
     kernel_service_pb2,
-    mesh_pb2,
     segment_service_pb2,
     segment_service_pb2_grpc,
     timing_pb2,
@@ -32,8 +30,8 @@ from shardcall_core.wire.shared_memory import map_file
 MIB = 2**20
 STEP = 2 * MIB
 TIMING = timing_pb2.Timing(total_seconds=1.0)
-MESH = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=4)], device_ids=[0, 1, 2, 3])
-ROWS = mesh_pb2.PartitionSpec(entries=[mesh_pb2.PartitionSpecEntry(axis_names=["x"])])
+MESH = {"axes": [{"name": "x", "size": 4}], "device_ids": [0, 1, 2, 3]}
+ROWS = {"entries": [{"axis_names": ["x"]}]}
 
 
 @dataclass
@@ -43,6 +41,11 @@ class Stored:
     description: Any
     data: bytes
     lease_id: bytes
+
+    @property
+    def array(self):
+        array_type = arrays.from_proto(self.description.placement.type)
+        return np.frombuffer(self.data, array_type.dtype).reshape(array_type.shape)
 
 
 @dataclass
@@ -163,8 +166,7 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         yield answer(header=self.answer(header, chunks, context, streamed=streamed))
         for index, data in streamed:
             for offset in range(0, len(data), MIB):
-                piece = array_pb2.TensorChunk(index=index, offset=offset, data=data[offset : offset + MIB])
-                yield answer(chunk=piece)
+                yield answer(chunk={"index": index, "offset": offset, "data": data[offset : offset + MIB]})
         yield answer(timing=TIMING)
 
     def answer(self, request, chunks, context, *, streamed):
@@ -183,8 +185,7 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
                 stored = self.store(array_type, data, request.lease_id)
                 result.resident.handle = stored.description.handle
             elif fits:
-                self.memory(space.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-                result.segment.segment_id, result.segment.offset = space.segment_id, offset
+                self.write(result, data, space, offset, context)
                 offset += -(-described.nbytes // 64) * 64
             elif streamed is not None:
                 result.streamed.SetInParent()
@@ -196,6 +197,11 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
             results.append(result)
         plan = kernel_pb2.Plan(kernel="echo", mesh=MESH, results=[placement(array_type) for array_type, _ in present])
         return kernel_service_pb2.ExecuteResponse(results=results, plan=plan, timing=TIMING)
+
+    def write(self, result, data, space, offset, context):
+        """Puts a result into the segment of its buffer."""
+        self.memory(space.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        result.segment.segment_id, result.segment.offset = space.segment_id, offset
 
     def value(self, operand, chunks, context):
         source = operand.WhichOneof("source")
@@ -260,15 +266,13 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         space, data = request.result_space, stored.data
         in_segment = space.segment_id and len(data) <= space.size_bytes
         if in_segment:
-            memory = self.memory(space.segment_id, context)
-            memory[space.offset : space.offset + len(data)] = np.frombuffer(data, np.uint8)
-            result.segment.segment_id, result.segment.offset = space.segment_id, space.offset
+            self.write(result, data, space, space.offset, context)
         else:
             result.streamed.SetInParent()
         answer = array_service_pb2.GetArrayResponse
         yield answer(header=array_service_pb2.GetArrayHeader(array=result))
         for offset in range(0, 0 if in_segment else len(data), MIB):
-            yield answer(chunk=array_pb2.TensorChunk(offset=offset, data=data[offset : offset + MIB]))
+            yield answer(chunk={"offset": offset, "data": data[offset : offset + MIB]})
         yield answer(timing=TIMING)
 
     def DescribeArray(self, request, context):
@@ -291,9 +295,6 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
 
 
 def placement(array_type, spec=None):
-    return kernel_pb2.ArrayPlacement(
-        type=array_type,
-        spec=spec or ROWS,
-        padded_shape=array_type.shape,
-        block_shape=[-(-n // 4) for n in array_type.shape],
-    )
+    shape = array_type.shape
+    blocks = [-(-n // 4) for n in shape]
+    return kernel_pb2.ArrayPlacement(type=array_type, spec=spec or ROWS, padded_shape=shape, block_shape=blocks)

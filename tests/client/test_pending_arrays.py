@@ -339,18 +339,6 @@ def test_large_operands_are_not_streamed(client, stream, memory):
     assert h.mesh.size == 4
 
 
-def test_calls_that_cannot_be_sent_leave_nothing(client, stream, monkeypatch):
-    def refuse(*args, **keywords):
-        raise shardcall.DeadlineExceededError("the window is full")
-
-    monkeypatch.setattr(stream, "send", refuse)
-    with pytest.raises(shardcall.DeadlineExceededError, match="the window is full"):
-        client.submit("add", 1.0, 1)
-    client.synchronize()
-    assert not unanswered_of(client)
-    assert not uses_of(client)
-
-
 def test_closing_cancels_submitted_calls_and_leaves_no_error_for_the_end_of_the_block(connect, stream):
     with connect() as client:
         h = client.submit("add", 1.0, 1.0)

@@ -85,12 +85,14 @@ def raising(error):
     return fail
 
 
-def test_a_call_that_is_interrupted_before_it_is_sent_is_forgotten(client, streams, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), shardcall.DeadlineExceededError("the window is full")])
+def test_a_call_that_is_interrupted_or_fails_before_it_is_sent_is_forgotten(client, streams, monkeypatch, error):
     with monkeypatch.context() as patch:
-        patch.setattr(StreamConnection, "add", raising(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(StreamConnection, "add", raising(error))
+        with pytest.raises(type(error)):
             client.submit("negative", X)
     assert not unanswered_of(client)
+    assert not uses_of(client)
     client.synchronize()
     assert client.submit("negative", X).spec is not None
 
