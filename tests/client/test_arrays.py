@@ -1,6 +1,5 @@
 """Values that become operands, and their types."""
 
-import array
 import copy
 
 import ml_dtypes
@@ -25,17 +24,6 @@ class HasArray:
         return np.arange(3.0)
 
 
-class HasDLPack:
-    def __init__(self):
-        self._array = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
-
-
 @rows(
     ("value", "expected"),
     [
@@ -49,25 +37,15 @@ class HasDLPack:
         ([], np.zeros(0)),
         (range(4), np.arange(4)),
         (HasArray(), np.arange(3.0)),
-        (HasDLPack(), np.arange(6, dtype=np.float32).reshape(2, 3)),
-        (array.array("d", [1, 2]), np.array([1.0, 2.0])),
-        (bytearray(b"\x01\x02"), np.array([1, 2], np.uint8)),
-        (memoryview(b"\x01\x02"), np.array([1, 2], np.uint8)),
         (np.array([1, 2], ">i4"), np.array([1, 2], np.int32)),
         (np.arange(6.0).reshape(2, 3).T, np.arange(6.0).reshape(2, 3).T),
-        (np.arange(10)[::-3], np.arange(10)[::-3]),
-        (np.broadcast_to(np.float32(1), (2, 2)), np.ones((2, 2), np.float32)),
-        (np.zeros((0, 3)), np.zeros((0, 3))),
-        (np.zeros((), ml_dtypes.bfloat16), np.zeros((), ml_dtypes.bfloat16)),
     ],
 )
 def test_whatever_numpy_takes_becomes_a_row_major_little_endian_array(value, expected):
     operand = row_major(as_operand(value, "operand 0"))
-    assert operand.dtype == expected.dtype
-    assert operand.shape == expected.shape
+    np.testing.assert_array_equal(operand, expected, strict=True)
     assert operand.flags.c_contiguous
     assert operand.dtype.byteorder in "=|<"
-    np.testing.assert_array_equal(operand, expected)
     assert as_bytes_view(operand).tobytes() == np.asarray(expected).tobytes()
 
 

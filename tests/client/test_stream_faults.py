@@ -20,18 +20,13 @@ LARGE = np.zeros(2 * 2**20, np.uint8)
 FLOATS = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
 
 
-def header(*types, inline=None):
-    results = [
-        kernel_service_pb2.Result(type=array_type, streamed=kernel_service_pb2.StreamedTensor()) for array_type in types
-    ]
-    if inline is not None:
-        results[0].inline.data = inline
-    return kernel_service_pb2.ExecuteStreamResponse(header=kernel_service_pb2.ExecuteResponse(results=results))
+def header(*types, **source):
+    results = [{"type": array_type, **(source or {"streamed": {}})} for array_type in types]
+    return kernel_service_pb2.ExecuteStreamResponse(header={"results": results})
 
 
 def chunk(offset, size, index=0):
-    data = array_pb2.TensorChunk(index=index, offset=offset, data=bytes(size))
-    return kernel_service_pb2.ExecuteStreamResponse(chunk=data)
+    return kernel_service_pb2.ExecuteStreamResponse(chunk={"index": index, "offset": offset, "data": bytes(size)})
 
 
 END = kernel_service_pb2.ExecuteStreamResponse(timing=timing_pb2.Timing())
@@ -57,7 +52,7 @@ FAULTS = {
         [header(FLOATS, FLOATS), chunk(0, 32, index=1), chunk(0, 32), END],
         "a chunk of result 0 came after result 1 of 2",
     ),
-    "an inline result of another size": ([header(FLOATS, inline=b"123"), END], "3 of 32 bytes"),
+    "an inline result of another size": ([header(FLOATS, inline={"data": b"123"}), END], "3 of 32 bytes"),
     "no timing": ([header(FLOATS), chunk(0, 32)], "ended before the timing"),
     "more after the timing": ([header(FLOATS), chunk(0, 32), END, END], "came after the timing"),
     "a result without a type": ([header(NO_TYPE), END], "has no element type"),
@@ -77,9 +72,8 @@ def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, cli
 @rows("array_type", [FLOATS, HUGE])
 @rows("size", [0, 31, 33])
 def test_a_unary_result_of_another_size_is_an_error(server, client, size, array_type):
-    result = kernel_service_pb2.Result(type=array_type)
-    result.inline.data = bytes(size)
-    server.execute = lambda request, context: kernel_service_pb2.ExecuteResponse(results=[result])
+    results = [{"type": array_type, "inline": {"data": bytes(size)}}]
+    server.execute = lambda request, context: kernel_service_pb2.ExecuteResponse(results=results)
     with pytest.raises(shardcall.ProtocolError, match=r"result 0"):
         client.call("echo", 1.0)
 
@@ -108,12 +102,11 @@ def test_an_error_after_the_first_chunks_is_reported(server, client, abort):
 
 
 def test_the_deadline_goes_with_every_call(server, client):
-    client.call("echo", 1.0, timeout=7)
+    for call in (client.call, client.plan, client.compile):
+        call("echo", 1.0, timeout=7)
     client.call("echo", LARGE, timeout=7)
-    client.plan("echo", 1.0, timeout=7)
-    client.compile("echo", 1.0, timeout=7)
-    for metadata in server.metadata:
-        assert 6 < float(metadata["shardcall-timeout"]) <= 7
+    assert len(server.metadata) == 4
+    assert all(6 < float(metadata["shardcall-timeout"]) <= 7 for metadata in server.metadata)
 
 
 def test_no_timeout_is_the_servers_longest(server, client):
