@@ -62,12 +62,13 @@ def compile_(request: Any, context: grpc.ServicerContext) -> Any:
     return kernel_service_pb2.CompileResponse(plan=PLAN, cache=MISS, timing=TIMING, compiled_text="HloModule echo")
 
 
-def default_info() -> Any:
+def default_info(**limits: int) -> Any:
+    """The description of a server, with other limits than the usual ones."""
     return server_info_service_pb2.GetServerInfoResponse(
         devices=[{"id": 0, "kind": "cpu"}],
         platform="cpu",
         default_mesh=PLAN.mesh,
-        limits=BYTE_LIMITS | OTHER_LIMITS,
+        limits=BYTE_LIMITS | OTHER_LIMITS | limits,
         versions={"shardcall": "0", "jax": "1", "jaxlib": "2"},
         epoch=7,
         ready=True,

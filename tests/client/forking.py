@@ -153,32 +153,23 @@ def calls_of_a_failed_program_that_a_thread_was_about_to_send_fail_in_a_child():
     assert not failures
 
 
-class Version:
-    """Stands for a remote array's version; itself its base."""
-
-    def __init__(self, array):
-        self.version = self
-        self.base = lambda: self
-        self.array = lambda: array
-
-
-class OnMesh:
-    """Stands for a remote array."""
+class LeasedObject:
+    """Stands for an array of the caller, and its version, which a lease only keeps and loses."""
 
     def __init__(self):
-        self._version = Version(self)
+        self._version = type("Version", (), {"object": None})()
 
 
 def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
     deleted = []
     lease = Lease(60.0, lambda lease_id: None, deleted.append)
-    kept = lease.hold(b"parent's", OnMesh)
+    kept = lease.hold(b"parent's", LeasedObject)
     lease_id = lease.lease_id
 
     def begin():
         assert lease.lease_id != lease_id
         assert not lease.delete_dropped(deleted.append)
-        array = lease.hold(b"child's", OnMesh)
+        array = lease.hold(b"child's", LeasedObject)
         assert lease._thread is not None
         assert lease._thread.is_alive()
         assert lease.close() == ([b"child's"], [array._version])

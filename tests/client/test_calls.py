@@ -59,15 +59,14 @@ def test_half_a_mib_takes_one_message_and_more_a_stream(server, client):
 
 
 def test_the_servers_chunk_size_is_kept(server):
-    info, sizes = default_info(), []
-    info.limits.max_chunk_bytes = 1000
+    sizes = []
 
     def measure(requests, context):
         came = list(requests)
         sizes.extend(len(request.chunk.data) for request in came)
         return echo_stream(iter(came), context)
 
-    server.info, server.execute_stream = lambda request, context: info, measure
+    server.info, server.execute_stream = lambda request, context: default_info(max_chunk_bytes=1000), measure
     with shardcall.connect(server.address) as client:
         client.call("echo", counted((MIB + 1,), "uint8"))
     assert max(sizes) == 1000

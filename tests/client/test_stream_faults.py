@@ -128,9 +128,6 @@ def test_a_server_that_does_not_answer_costs_half_a_second_more(server, client, 
     assert isinstance(caught.value, TimeoutError)
 
 
-POSIX = pytest.mark.skipif(os.name == "nt", reason="signals are sent as on POSIX")
-
-
 def is_usable(server, client):
     """Whether a client gets its array back from a server that answers again."""
     server.execute_stream = echo_stream
@@ -152,7 +149,6 @@ def interrupted(server, ended):
     return events
 
 
-@POSIX
 @pytest.mark.parametrize("operand", [1.0, LARGE, np.zeros(64 * 2**20, np.uint8)], ids=["unary", "stream", "upload"])
 def test_ctrl_c_cancels_the_call(server, client, interrupted, operand):
     with pytest.raises(KeyboardInterrupt):
@@ -178,7 +174,6 @@ def interrupting(number):
         yield interrupt
 
 
-@POSIX
 def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, client):
     for server.execute_stream in interrupting(signal.SIGINT):
         with pytest.raises(KeyboardInterrupt):
@@ -199,7 +194,6 @@ def handle():
         signal.signal(number, handler)
 
 
-@POSIX
 @rows("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_handler_of_the_program_that_returns_does_not_end_the_call(server, client, handle, number):
     seen = []
@@ -216,7 +210,6 @@ def test_a_handler_of_the_program_that_returns_does_not_end_the_call(server, cli
     assert signal.getsignal(number) is handler
 
 
-@POSIX
 def test_a_handler_that_raises_cancels_the_call_and_may_set_another(server, client, handle):
     """As that of an alarm does."""
 
