@@ -178,7 +178,6 @@ class FakeCallStream:
         for handle, array in zip(call.handles or [os.urandom(16) for _ in results], results, strict=True):
             self.store(array, handle, call.lease_id)
             kept.append(ResidentResult(arrays.type_of(array), handle))
-        plan = kernel_pb2.Plan(
-            kernel=call.message.kernel, mesh=MESH, results=[placement(arrays.to_proto(array)) for array in results]
-        )
+        placements = [placement(arrays.to_proto(array)) for array in results]
+        plan = kernel_pb2.Plan(kernel=call.message.kernel, mesh=MESH, results=placements)
         call.finish(Answer(tuple(kept), plan.SerializeToString(), kernel_pb2.CacheAnswer(), TIMING))

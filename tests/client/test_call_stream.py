@@ -79,9 +79,7 @@ def test_omitted_operands_and_keep_are_prepared(client, streams):
 
 
 def test_the_plan_of_a_call_has_its_transfers(client, streams):
-    moved = kernel_pb2.Transfer(
-        operand=0, mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [1]}, received_bytes=8
-    )
+    moved = kernel_pb2.Transfer(mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [1]}, received_bytes=8)
     streams.on_call = lambda call: call.answer(transfers=[moved])
     assert [transfer.received_bytes for transfer in client.call("echo", 1.0).plan.transfers] == [8]
     streams.on_call = Call.answer

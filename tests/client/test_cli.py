@@ -53,10 +53,7 @@ def test_info_and_kernels_show_the_server(server):
         ("tls is False; leave out ca_certificate", "--no-tls is given; leave out --ca-certificate"),
         ("ca_certificate is '/client_key/tls=/a.pem'", "--ca-certificate is '/client_key/tls=/a.pem'"),
         ("or SHARDCALL_CA_CERTIFICATE, or say tls=False on", "or SHARDCALL_CA_CERTIFICATE, or say --no-tls on"),
-        (
-            "delete it by client.open('u2').delete(), or give replace=True",
-            "delete it by shardcall rm u2, or give --replace",
-        ),
+        ("it by client.open('u2').delete(), or give replace=True", "it by shardcall rm u2, or give --replace"),
         ("list the names by client.list(), or", "list the names by shardcall ls, or"),
         ("no file; client.files() lists the names", "no file; shardcall files lists the names"),
         ("by client.share(name, with_=…, write=True)", "by shardcall share NAME --with PRINCIPAL --write"),
@@ -143,12 +140,8 @@ def test_client_config_sets_what_a_client_elsewhere_needs(tmp_path, monkeypatch)
     monkeypatch.setenv("SHARDCALL_TOKEN_FILE", tokens)
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(tmp_path / "ca.pem"))
     exports = invoked("client-config").stdout
-    output = subprocess.run(
-        ["sh", "-c", f'{exports}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    script = f'{exports}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'
+    output = subprocess.check_output(["sh", "-c", script], text=True)
     token, _, authority = output.partition("|")
     assert token == entries[0].token
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", authority)

@@ -175,9 +175,8 @@ def test_a_grpc_server_without_our_services_has_a_specific_error(server):
 
 @pytest.mark.parametrize("reason", ["MESH_NOT_READY", "SERVER_DRAINING"])
 def test_a_server_that_cannot_serve_says_why(server, abort, reason):
-    server.info = lambda request, context: abort(
-        context, grpc.StatusCode.UNAVAILABLE, reason, "its mesh is starting", retry_after_s=2
-    )
+    status = grpc.StatusCode.UNAVAILABLE, reason, "its mesh is starting"
+    server.info = lambda request, context: abort(context, *status, retry_after_s=2)
     says = r"is up and cannot serve now: its mesh is sta"
     with pytest.raises(shardcall.ServerUnavailableError, match=says) as caught:
         shardcall.connect(server.address)
@@ -237,9 +236,7 @@ LOCAL = [
     *("localhost:8470", "LOCALHOST:8470", "127.0.0.1:1", "127.9.9.9:65535", "[::1]:8470", "[::ffff:127.0.0.1]:8470"),
     *("unix:/run/shardcall.sock", "unix:///run/shardcall.sock", "unix:relative.sock"),
 ]
-REMOTE = [
-    *("[::ffff:10.0.0.1]:8470", "10.0.0.1:8470", "[2001:db8::1]:8470", "gpu-host.example.org:8470", "gpu_host:8470")
-]
+REMOTE = ["[::ffff:10.0.0.1]:8470", "10.0.0.1:8470", "[2001:db8::1]:8470", "gpu-host.example.org:8470", "gpu_host:1"]
 
 
 @rows("address", LOCAL + REMOTE)

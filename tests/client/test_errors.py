@@ -39,13 +39,7 @@ def test_every_reason_of_the_contract_and_every_status_of_grpc_has_a_class():
 @rows("error_class", CLASSES)
 def test_every_class_can_be_imported_created_shown_copied_and_pickled(error_class):
     assert getattr(shardcall, error_class.__name__) is error_class
-    fields = {
-        "reason": "REASON",
-        "field": "mesh",
-        "timing": Timing(total=1.0),
-        "status": grpc.StatusCode.INTERNAL,
-        "retry_after_s": 0.5,
-    }
+    fields = {"reason": "REASON", "field": "mesh", "timing": Timing(total=1.0), "status": LATE, "retry_after_s": 0.5}
     error = error_class("text", metadata={"axis": "3", "ndim": "2"}, **fields)
     for same in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert str(same) == same.message == "text"
@@ -119,9 +113,8 @@ def test_the_error_has_every_field_of_the_servers_status(failed):
 
 @rows("call", ["call", "plan", "compile"])
 def test_a_field_of_a_registered_kernel_has_its_callers_name(server, client, abort, call):
-    server.execute = server.plan = server.compile = lambda request, context: abort(
-        context, INVALID, "SPEC_TOO_LONG", "in_specs[1] is too long", at="in_specs[1]"
-    )
+    status = INVALID, "SPEC_TOO_LONG", "in_specs[1] is too long"
+    server.execute = server.plan = server.compile = lambda _, context: abort(context, *status, at="in_specs[1]")
     with pytest.raises(shardcall.ShardingError, match=r"^in_specs\[1\] is too long$") as caught:
         getattr(client, call)("matmul", 1.0, 1.0)
     assert caught.value.field == "rhs_spec"

@@ -108,12 +108,7 @@ def test_a_scalar_and_an_empty_array_receive_what_they_have():
     [
         ((8, 4), X, P(None, "x"), "operand 1 from P('x', None), 192 bytes between devices"),
         ((5, 4), X, P(None, "x"), "operand 1 from P('x', None), 160 bytes through the host"),
-        (
-            (8, 4),
-            TURNED,
-            P("x", None),
-            "operand 1 from P('x', None) on Mesh(x=4, device_ids=[3, 2, 1, 0]), 256 bytes between devices",
-        ),
+        ((8, 4), TURNED, P("x", None), f"operand 1 from P('x', None) on {TURNED}, 256 bytes between devices"),
     ],
 )
 def test_print_names_the_mesh_where_it_is_another(shape, from_mesh, to_spec, expected):

@@ -35,11 +35,10 @@ def test_a_plan_has_every_field_of_the_servers_message():
 
 
 def test_a_plan_says_what_the_strategies_took_that_were_timed():
-    timings = [
-        {"strategy": name, "seconds": took, "run_count": 9} for name, took in (("halo", 0.0126), ("gspmd", 0.12))
-    ]
+    took = {"halo": 0.0126, "gspmd": 0.12}
+    timings = [{"strategy": name, "seconds": seconds, "run_count": 9} for name, seconds in took.items()]
     parsed = parsed_with(strategy_timings=timings)
-    assert list(parsed.strategy_timings.items()) == [("halo", 0.0126), ("gspmd", 0.12)]
+    assert list(parsed.strategy_timings.items()) == list(took.items())
     assert parsed_with().strategy_timings == {}
     assert hash(parsed) == hash(parsed_with(strategy_timings=timings))
 

@@ -33,9 +33,7 @@ class Channel(SimpleNamespace):
 
 def servers_of(*names, current=0):
     channels = [Channel(name=name, is_closed=False) for name in names]
-    servers = [
-        ServerEndpoint(channel.name, lambda channel=channel: channel, Token(channel.name)) for channel in channels
-    ]
+    servers = [ServerEndpoint(one.name, lambda one=one: one, Token(one.name)) for one in channels]
     return ServerList(servers, current), channels
 
 

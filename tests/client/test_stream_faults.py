@@ -36,6 +36,8 @@ NEGATIVE = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[
 HALF = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[2**27])
 HUGE = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_INT8, shape=[2**40])
 
+TWO = header(FLOATS, FLOATS)
+
 FAULTS = {
     "nothing at all": ([], "nothing came where the header was due"),
     "no header": ([chunk(0, 32), END], "chunk came where the header was due"),
@@ -49,7 +51,7 @@ FAULTS = {
     "the second first": ([header(FLOATS), chunk(16, 16), chunk(0, 16), END], "for byte 16, not 0"),
     "an unknown result": ([header(FLOATS), chunk(0, 32, index=1), END], "a chunk of result 1 came"),
     "results out of order": (
-        [header(FLOATS, FLOATS), chunk(0, 32, index=1), chunk(0, 32), END],
+        [TWO, chunk(0, 32, index=1), chunk(0, 32)],
         "a chunk of result 0 came after result 1 of 2",
     ),
     "an inline result of another size": ([header(FLOATS, inline={"data": b"123"}), END], "3 of 32 bytes"),
@@ -79,9 +81,8 @@ def test_a_unary_result_of_another_size_is_an_error(server, client, size, array_
 
 
 def test_a_refused_header_is_reported_during_the_upload(server, client, abort):
-    server.execute_stream = lambda requests, context: abort(
-        context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND", "there is no kernel 'ecco'"
-    )
+    status = grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND", "there is no kernel 'ecco'"
+    server.execute_stream = lambda requests, context: abort(context, *status)
     large, let_go = np.zeros(128 * 2**20, np.uint8), threading.Event()
     weakref.finalize(large, let_go.set)
     with pytest.raises(shardcall.KernelNotFoundError, match=r"ecco"):

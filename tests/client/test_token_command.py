@@ -88,18 +88,9 @@ def test_the_list_has_all_but_tokens(run, path):
     ]
     printed = run("list", "--json")
     (ada,) = (record for record in json.loads(printed) if record["name"] == "ada")
-    assert ada == {
-        "name": "ada",
-        "file": "token",
-        "scopes": ["run", "arrays"],
-        "expires": "2100-01-01T00:00:00Z",
-        "expired": False,
-        "previous_expires": ended,
-        "max_bytes": 8 << 30,
-        "max_arrays": 1000,
-        "max_file_bytes": 64 << 30,
-        "weight": 3,
-    }
+    expiry = {"expires": "2100-01-01T00:00:00Z", "expired": False, "previous_expires": ended}
+    limits = {"max_bytes": 8 << 30, "max_arrays": 1000, "max_file_bytes": 64 << 30, "weight": 3}
+    assert ada == {"name": "ada", "file": "token", "scopes": ["run", "arrays"], **expiry, **limits}
     tokens = [token for record in token_file.read_both(path) for token, _ in record.tokens]
     assert len(tokens) == 5
     assert not any(token in "".join([printed, *lines]) for token in tokens)

@@ -45,10 +45,7 @@ def read(written):
 
 def test_lines_are_principals(read):
     entries = read(f"# who\n\n{LINE}  bob   admin   {TOKEN}-b # until May\n")
-    assert [(entry.name, entry.scopes, entry.token) for entry in entries] == [
-        ("alice", ("run", "arrays"), TOKEN),
-        ("bob", ("admin",), f"{TOKEN}-b"),
-    ]
+    assert entries == (Entry("alice", ("run", "arrays"), TOKEN), Entry("bob", ("admin",), f"{TOKEN}-b"))
 
 
 @rows(

@@ -92,9 +92,8 @@ def test_without_the_scope_the_other_numbers_are_none():
 
 
 def test_limits_that_are_not_set_are_none():
-    message = server_info_service_pb2.GetUsageResponse(
-        by_principal=[{"name": "ada", "arrays": 1, "max_bytes": 0, "weight": 1}]
-    )
+    ada = {"name": "ada", "arrays": 1, "max_bytes": 0, "weight": 1}
+    message = server_info_service_pb2.GetUsageResponse(by_principal=[ada])
     assert usages.from_proto(message).by_principal == {"ada": PrincipalUsage(arrays=1, max_bytes=0)}
 
 
