@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from client.stream_server import threads_named
 from client.tasks import cancel, with_client
 from rows import rows
 
@@ -62,10 +63,6 @@ def attributes_of(cls, is_one):
     return {name: item for name in public(cls) if is_one(item := getattr(cls, name, None))}
 
 
-def is_property(item):
-    return isinstance(item, property)
-
-
 class Blocked:
     """A handler that answers only after its caller has gone, and reports that it did."""
 
@@ -103,8 +100,9 @@ def test_both_worlds_are_entered_by_the_same_functions():
 @rows(("awaited", "plain"), PAIRS)
 def test_both_worlds_have_the_same_names_arguments_and_documentation(awaited, plain):
     assert public(awaited) == public(plain) - (COMPUTING - public(awaited))
-    said = {name: item.__doc__ for name, item in attributes_of(plain, is_property).items() if name in public(awaited)}
-    assert {name: item.__doc__ for name, item in attributes_of(awaited, is_property).items()} == said
+    theirs, ours = (attributes_of(cls, lambda item: isinstance(item, property)) for cls in (plain, awaited))
+    said = {name: item.__doc__ for name, item in theirs.items() if name in public(awaited)}
+    assert {name: item.__doc__ for name, item in ours.items()} == said
     theirs = attributes_of(plain, inspect.isfunction)
     for name, method in attributes_of(awaited, inspect.isfunction).items():
         if name in {"__enter__", "__exit__", "close"} or method is theirs[name]:  # of both, such as a kernel's
@@ -218,23 +216,19 @@ def test_closing_ends_the_calls_in_flight(server, blocked):
     assert blocked.gone.wait(20)
 
 
-def threads_of_clients():
-    return {thread for thread in threading.enumerate() if thread.name.startswith("shardcall-aio")}
-
-
 def test_closing_and_a_connection_that_fails_leave_no_thread(server):
-    others = threads_of_clients()
+    others = threads_named("shardcall-aio")
 
     async def use(client):
         await client.call("echo", 1.0)
-        assert threads_of_clients() - others
+        assert threads_named("shardcall-aio") - others
 
     with_client(server.address, use)
-    assert not threads_of_clients() - others
+    assert not threads_named("shardcall-aio") - others
     with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve") as failed:
         with_client("localhost:1", use)
     assert failed  # which holds all that the attempt had, so that nothing is merely collected
-    assert not threads_of_clients() - others
+    assert not threads_named("shardcall-aio") - others
 
 
 def test_what_is_not_awaited_says_how_it_is():

@@ -43,15 +43,6 @@ def test_large_arrays_go_as_a_stream(server, client, dtype):
     assert result.timing.execute == 0.5
 
 
-def test_small_operands_ride_along_with_large_ones(server, client):
-    large, small, left_out = counted((2 * MIB,), "uint8"), np.float64(3), None
-    result = client.call("echo", large, left_out, small, np.zeros((0, 2)), large)
-    assert server.requests == ["stream"]
-    assert [array.shape for array in result.arrays] == [(2 * MIB,), (), (0, 2), (2 * MIB,)]
-    for array, sent in zip(result.arrays, (large, small, np.zeros((0, 2)), large), strict=True):
-        np.testing.assert_array_equal(array, sent)
-
-
 def test_half_a_mib_takes_one_message_and_more_a_stream(server, client):
     client.call("echo", counted((MIB // 2,), "uint8"))
     client.call("echo", counted((MIB // 2 + 1,), "uint8"))

@@ -173,8 +173,3 @@ def test_a_profile_lists_its_files(tmp_path: Path) -> None:
     profile.path = tmp_path
     assert str(tmp_path) in repr(profile)
     assert "5 bytes" in Page(profile._repr_html_()).text
-
-
-def test_the_longest_phases_are_in_the_repr_of_a_timing() -> None:
-    assert repr(TIMING) == "<Timing 10 ms: transport 6 ms, execute 2 ms, receive 1 ms>"
-    assert repr(sc.Timing()) == "<Timing 0 ms>"

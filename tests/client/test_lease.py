@@ -4,9 +4,7 @@ import sys
 
 import pytest
 from client.forking import LeasedObject
-from end_to_end.processes import wait_for
 
-import shardcall
 from shardcall._src.device_arrays.lease import Lease
 
 HANDLE = b"\1" * 32
@@ -61,30 +59,6 @@ def test_a_list_omits_an_array_that_is_being_deleted(lease):
     assert lease.delete_dropped(lambda _: shown.append(lease.hold_listed(HANDLE, LeasedObject)))
     assert shown == [None]
     assert lease.hold_listed(HANDLE, LeasedObject) is not None  # the server still shows it
-
-
-def test_what_could_not_be_deleted_is_deleted_another_time(lease, deleted):
-    lease.hold(HANDLE, LeasedObject)
-
-    def fail(_):
-        raise shardcall.ServerUnavailableError("away")
-
-    with pytest.raises(shardcall.ServerUnavailableError):
-        lease.delete_dropped(fail)
-    assert lease.holds(HANDLE)
-    assert drop(lease, deleted) == [HANDLE]
-
-
-def test_arrays_whose_objects_are_lost_are_deleted_soon(deleted):
-    lease = Lease(600.0, lambda _: None, deleted.append, collection_s=0.01)
-    handles = [bytes([i]) * 32 for i in range(1, 4)]
-    kept, *lost = [lease.hold(handle, LeasedObject) for handle in handles]
-    del lost[:]
-    wait_for(lambda: sorted(handle for group in deleted for handle in group) == handles[1:])
-    assert lease.holds(handles[0])
-    del kept
-    wait_for(lambda: not lease.holds(handles[0]))
-    lease.close()
 
 
 def test_no_python_runs_when_an_object_is_dropped(lease, deleted):

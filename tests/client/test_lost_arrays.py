@@ -12,7 +12,7 @@ from client_parts import sender_of, version_of
 from rows import rows
 
 import shardcall
-from shardcall import Array, Mesh
+from shardcall import Array
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
 
@@ -157,10 +157,6 @@ def test_an_array_larger_than_may_stay_is_refused_before_it_is_copied(memory):
         with pytest.raises(shardcall.ResourceExhaustedError, match=r"8,008 bytes.*8,000 bytes.*--max-resident-bytes"):
             client.put(np.zeros(1001))
         assert memory.calls == []
-
-
-def test_a_mesh_of_the_first_devices_shows_without_them(client):
-    assert "on Mesh(x=2)," in repr(client.put([1.0], mesh=Mesh(x=2, device_ids=[0, 1])))
 
 
 # Objects that share an array

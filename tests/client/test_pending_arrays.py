@@ -107,15 +107,10 @@ def test_a_kernel_with_several_results_returns_a_tuple(client, stream):
 @pytest.mark.parametrize(
     "read",
     [
-        lambda client, h: h.get(),
-        lambda client, h: client.get(h.handle),
-        lambda client, h: np.asarray(h),
-        lambda client, h: h.mesh,
-        lambda client, h: h.spec,
-        lambda client, h: h.placement,
-        lambda client, h: h.padded_shape,
+        *(lambda client, h, name=name: getattr(h, name)() for name in ("get", "visualize", "__array__")),
+        *(lambda client, h, name=name: getattr(h, name) for name in ("mesh", "spec", "placement", "padded_shape")),
         lambda client, h: h.device_bytes,
-        lambda client, h: h.visualize(),
+        lambda client, h: client.get(h.handle),
         lambda client, h: client.describe(h),
         lambda client, h: client.plan("negative", h),
         lambda client, h: client.compile("negative", h),
@@ -247,39 +242,6 @@ def test_a_synchronous_client_raises_in_the_line_that_submits(connect, stream):
         with pytest.raises(shardcall.InvalidOperandError):
             client.submit("power", [1], -1)
         client.synchronize()
-
-
-def test_dropped_arrays_are_deleted_after_the_calls_that_use_them(client, stream):
-    x = client.put([1.0])
-    handles = [bytes.fromhex(x.handle)]
-    for _ in range(3):
-        x = client.submit("add", x, 1)
-        handles.append(bytes.fromhex(x.handle))
-    deleted, used = set(), {}
-    for index, item in enumerate(stream.sent):
-        if isinstance(item, list):
-            assert all(used[handle] < index for handle in item)
-            deleted.update(item)
-        else:
-            operands = {operand for operand in item.operands if isinstance(operand, bytes)}
-            assert not deleted & operands
-            used.update(dict.fromkeys([*item.handles, *operands], index))
-    assert deleted == set(handles[:2])
-    stream.run()
-    assert x.get() == 4.0
-
-
-def test_an_array_that_is_deleted_by_name_goes_in_order(client, stream, memory):
-    x, y = client.put([1.0]), client.put([2.0])
-    h = client.submit("add", x, 1)
-    assert client.delete(x, y, h) == 3
-    assert [bytes.fromhex(y.handle)] == memory.deleted.get(timeout=20)
-    assert stream.sent[1] == [bytes.fromhex(x.handle), bytes.fromhex(h.handle)]
-    with pytest.raises(shardcall.ArrayLostError):
-        client.submit("add", h, 1)
-    stream.run()
-    assert client.list() == []
-    client.synchronize()
 
 
 def test_the_memory_of_a_long_chain_is_bounded(client, stream):

@@ -106,15 +106,6 @@ def test_results_that_do_not_fit_come_as_a_stream(memory, shared_client):
     assert ordinary(result)
 
 
-def test_memory_is_used_again_when_results_are_let_go(memory, shared_client):
-    x = counted(10 * MIB)
-    for i in range(10):
-        view = shared_client.call("echo", x + i).array[100:]
-        assert view[0] == 100 + i
-        del view
-    assert memory.opened == [32 * MIB]
-
-
 @pytest.mark.parametrize("is_closed", [True, False])
 def test_arrays_outlive_a_client_that_is_closed_or_lost_which_gives_its_memory_back(memory, is_closed):
     client = shardcall.connect(memory.server.address)

@@ -169,8 +169,3 @@ def test_tokens_are_printed_where_they_were_asked_for(run, path):
     assert not any(entry.token in said for entry in (first, bob, admin))
     for arguments, entry in (((), first), (("bob",), bob), (("--admin",), admin)):
         assert run("show", *arguments) == f"{entry.token}\n"
-
-
-def test_tokens_are_printed_to_a_terminal(run, path, terminal):
-    said = run()
-    assert f'token="{token_file.read(path)[0].token}"' in said

@@ -125,7 +125,10 @@ def test_print_draws_an_aligned_table():
     ]
 
 
-def test_one_line_has_no_exponents():
+def test_one_line_has_the_longest_phases_and_no_exponents():
+    timing = Timing(receive=0.001, execute=0.002, total=0.004, round_trip=0.01)
+    assert repr(timing) == "<Timing 10 ms: transport 6 ms, execute 2 ms, receive 1 ms>"
+    assert repr(Timing()) == "<Timing 0 ms>"
     assert repr(Timing(execute=2.4096, total=2.41, round_trip=2.41)).startswith("<Timing 2,410 ms: execute 2,410 ms")
     assert repr(Timing(execute=0.00123456, total=0.002, round_trip=0.002)).startswith("<Timing 2 ms: execute 1.23 ms")
 
