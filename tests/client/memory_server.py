@@ -182,8 +182,7 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         for index, ((array_type, data), described) in enumerate(zip(present, types, strict=True)):
             result = kernel_service_pb2.Result(type=array_type)
             if request.keep_results:
-                stored = self.store(array_type, data, request.lease_id)
-                result.resident.handle = stored.description.handle
+                result.resident.handle = self.store(array_type, data, request.lease_id).description.handle
             elif fits:
                 self.write(result, data, space, offset, context)
                 offset += -(-described.nbytes // 64) * 64
@@ -276,8 +275,7 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         yield answer(timing=TIMING)
 
     def DescribeArray(self, request, context):
-        stored = self.find(request.handle, context)
-        return array_service_pb2.DescribeArrayResponse(array=stored.description)
+        return array_service_pb2.DescribeArrayResponse(array=self.find(request.handle, context).description)
 
     def ListArrays(self, request, context):
         ours = [item.description for item in self.stored.values() if item.lease_id == request.lease_id]

@@ -42,8 +42,7 @@ def test_names_become_operands_and_specs_of_kernels_in_the_table(kernel, operand
     ],
 )
 def test_duplicate_arguments_are_refused(operands, keywords, specs, says):
-    error = shardcall.InvalidRequestError if specs else shardcall.InvalidOperandError
-    with pytest.raises(error, match=says):
+    with pytest.raises(shardcall.InvalidRequestError if specs else shardcall.InvalidOperandError, match=says):
         bind("diff", operands, keywords, **specs)
 
 
@@ -92,8 +91,7 @@ def test_a_prepared_call_holds_all_but_the_arrays():
     assert (call.message.kernel, call.message.strategy) == ("diff", "halo")
     assert call.message.parameters["axis"].int_value == -1
     assert [axis.name for axis in call.message.mesh.axes] == ["x"]
-    assert len(call.message.in_specs) == 1
-    assert call.types == (Array(2, "int64"), None, Array((), "int64"))
+    assert (len(call.message.in_specs), call.types) == (1, (Array(2, "int64"), None, Array((), "int64")))
     np.testing.assert_array_equal(call.values[0], [1, 2])
 
 

@@ -139,8 +139,7 @@ def test_equivalent_type_names_are_one_type():
     assert "bfloat16" in NAMES
     assert to_element_type(np.dtype(np.longlong)) == array_pb2.ELEMENT_TYPE_INT64
     assert to_element_type(np.dtype(">f8")) == array_pb2.ELEMENT_TYPE_FLOAT64
-    assert parse_dtype(float) == np.float64
-    assert parse_dtype(">i4") == np.dtype(np.int32)
+    assert (parse_dtype(float), parse_dtype(">i4")) == (np.float64, np.dtype(np.int32))
     assert parse_dtype(">i4").isnative
 
 
@@ -191,8 +190,7 @@ def test_a_type_of_a_newer_server_is_an_error_with_advice():
 )
 def test_numbers_take_the_type_of_a_sum(name, of_array, number, dtype):
     array = np.ones(2, of_array)
-    beside = np.asarray(typed(name, (array, number))[1])
-    assert np.result_type(array, beside) == np.add(array, number).dtype == dtype
+    assert np.result_type(array, np.asarray(typed(name, (array, number))[1])) == np.add(array, number).dtype == dtype
 
 
 def test_bounds_that_no_element_can_be_beyond_count_for_nothing():

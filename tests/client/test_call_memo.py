@@ -128,8 +128,7 @@ def test_a_kernel_compiled_ahead_keeps_what_it_was_compiled_for(server, client):
     client.diff(X, axis=0)
     client.diff(X, axis=-1)
     compiled(X)
-    axes = [request.call.parameters["axis"].int_value for request in server.requests]
-    assert axes == [0, 0, -1, 0]
+    assert [request.call.parameters["axis"].int_value for request in server.requests] == [0, 0, -1, 0]
 
 
 @pytest.mark.parametrize("is_placed_meanwhile", [False, True])
@@ -158,8 +157,7 @@ def test_the_largest_operand_decides_where_none_is_committed():
                 for i, mesh in zip((small, large), meshes, strict=True)
                 for placed in [MeshPlacement(placements[i], mesh, 64)]
             ]
-            sent = prepare("outer", operands, {}, memo=memo).message
-            assert sent == prepare("outer", operands, {}).message
+            assert prepare("outer", operands, {}, memo=memo).message == prepare("outer", operands, {}).message
     assert len(memo) == 4
 
 

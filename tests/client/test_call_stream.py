@@ -66,18 +66,6 @@ def test_large_calls_do_not_take_the_stream(client, server, streams):
     assert (len(server.requests), streams.streams) == (1, [])
 
 
-def test_omitted_operands_and_keep_are_prepared(client, streams):
-    streams.on_call = lambda call: call.keep() if call.prepared.keep_results else call.answer()
-    client.call("echo", np.zeros(2), None, np.ones(3))
-    kept = client.call("echo", np.zeros(4), keep=True).array
-    client.call("echo", kept)
-    omitting, keeping, using = streams.calls
-    assert omitting.prepared.operands[1].element_type == 0
-    assert omitting.item.operands[1].WhichOneof("source") is None
-    assert keeping.prepared.lease_id
-    assert using.item.operands[0].handle == bytes.fromhex(kept.handle)
-
-
 def test_the_plan_of_a_call_has_its_transfers(client, streams):
     moved = kernel_pb2.Transfer(mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [1]}, received_bytes=8)
     streams.on_call = lambda call: call.answer(transfers=[moved])
@@ -127,8 +115,7 @@ def test_an_error_has_everything_that_a_unary_one_has(client, server, streams, a
     assert vars(streamed) | {"timing": None, "request_id": ""} == vars(unary) | {"timing": None, "request_id": ""}
     assert streamed.timing.execute == unary.timing.execute == 0.5
     assert streamed.timing.round_trip > 0
-    assert streamed.request_id == streams.calls[0].item.request_id
-    assert streamed.field == "x"
+    assert (streamed.request_id, streamed.field) == (streams.calls[0].item.request_id, "x")
 
 
 @pytest.mark.parametrize(
@@ -262,8 +249,7 @@ def test_a_broken_stream_is_opened_again_and_its_calls_are_sent_in_order(client,
             call.answer()
 
     streams.on_call = end_once
-    results = in_threads(8, lambda i: float(client.call("echo", float(i)).array))
-    assert results == [*map(float, range(8))]
+    assert in_threads(8, lambda i: float(client.call("echo", float(i)).array)) == [*map(float, range(8))]
     first, second = streams.calls[:8], streams.calls[8:]
     assert [call.item.request_id for call in first] == [call.item.request_id for call in second]
     assert len(streams.streams) == 2

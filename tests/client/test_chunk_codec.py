@@ -63,8 +63,7 @@ MESSAGES = st.one_of(
 @example(index=0, offset=0, data=b"")
 @example(index=1, offset=2, data=b"data")
 def test_a_chunk_is_encoded_as_protobuf_writes_it_and_decoded_without_a_copy(carrier, index, offset, data):
-    chunk = array_pb2.TensorChunk(index=index, offset=offset, data=data)
-    message = carrier(chunk=chunk).SerializeToString()
+    message = carrier(chunk=array_pb2.TensorChunk(index=index, offset=offset, data=data)).SerializeToString()
     assert encode_chunk(carrier, index, offset, np.frombuffer(data, np.uint8)) == message
     decoded = decode(carrier, message)
     assert isinstance(decoded, Chunk)

@@ -40,8 +40,7 @@ def test_info_and_kernels_show_the_server(server):
         assert text in ended.output
     listed = invoked("kernels", "--address", server.address)
     assert (listed.exit_code, listed.output) == (0, "echo()\n    Returns its operands.\n")
-    described = invoked("kernels", "echo", "--json", "--address", server.address)
-    assert json.loads(described.output)["signature"] == "echo()"
+    assert json.loads(invoked("kernels", "echo", "--json", "--address", server.address).output)["signature"] == "echo()"
     assert invoked("kernels", "--search", "nothing", "--address", server.address).exit_code == 1
 
 
@@ -139,10 +138,8 @@ def test_client_config_sets_what_a_client_elsewhere_needs(tmp_path, monkeypatch)
     monkeypatch.delenv("SHARDCALL_TOKEN", raising=False)
     monkeypatch.setenv("SHARDCALL_TOKEN_FILE", tokens)
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", str(tmp_path / "ca.pem"))
-    exports = invoked("client-config").stdout
-    script = f'{exports}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'
-    output = subprocess.check_output(["sh", "-c", script], text=True)
-    token, _, authority = output.partition("|")
+    script = f'{invoked("client-config").stdout}\nprintf %s "$SHARDCALL_TOKEN|$SHARDCALL_CA_CERTIFICATE"'
+    token, _, authority = subprocess.check_output(["sh", "-c", script], text=True).partition("|")
     assert token == entries[0].token
     monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", authority)
     assert find_tls(parse_address("localhost:1")) == Tls((tmp_path / "ca.pem").read_bytes())

@@ -15,8 +15,7 @@ def compile_diff(client, **keywords):
 
 
 def test_compiling_sends_types_and_asks_for_the_text_when_it_is_read(server, client):
-    fd = compile_diff(client, prepend=0.0, mesh=Mesh(x=2), spec=P("x", None))
-    assert fd.as_text() == "HloModule echo"
+    assert compile_diff(client, prepend=0.0, mesh=Mesh(x=2), spec=P("x", None)).as_text() == "HloModule echo"
     first, second = server.requests
     assert isinstance(first, kernel_service_pb2.CompileRequest)
     assert [list(operand.shape) for operand in first.operands] == [[2, 3], []]
@@ -103,8 +102,7 @@ def test_results_declared_as_large_are_streamed_at_once(server, client):
 
 
 def test_a_plan_needs_types_only(server, client):
-    plan = client.plan("diff", Array((2, 3), "float64"), append=Array((), "float32"), spec=P("x"))
-    assert plan.kernel == "echo"
+    assert client.plan("diff", Array((2, 3), "float64"), append=Array((), "float32"), spec=P("x")).kernel == "echo"
     (request,) = server.requests
     assert isinstance(request, kernel_service_pb2.PlanRequest)
     assert [operand.element_type != 0 for operand in request.operands] == [True, False, True]

@@ -30,8 +30,7 @@ def closed_port():
 def test_a_client_knows_its_server_and_shows_it_as_a_few_lines(server, client):
     info = client.server_info()
     assert (info.platform, info.epoch, len(info.devices)) == ("cpu", 7, 1)
-    assert info.default_mesh == shardcall.Mesh(x=1, device_ids=[0])
-    assert info.limits.max_call_bytes == 2**28
+    assert (info.default_mesh, info.limits.max_call_bytes) == (shardcall.Mesh(x=1, device_ids=[0]), 2**28)
     assert info.versions.jax == "1"
     assert repr(client) == f"<Client of {server.address}, 1 cpu devices>"
     lines = str(info).splitlines()
@@ -163,8 +162,7 @@ def test_a_variable_that_nothing_reads_is_warned_of_once(server, monkeypatch):
     with pytest.warns(UserWarning, match="variable SHARDCALL_TOKN; did you mean SHARDCALL_TOKEN") as caught:
         shardcall.connect(server.address).close()
     shardcall.connect(server.address).close()  # a warning would be an error here
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+    assert (len(caught), caught[0].filename) == (1, __file__)
 
 
 def test_a_grpc_server_without_our_services_has_a_specific_error(server):

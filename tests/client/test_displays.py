@@ -140,8 +140,7 @@ def test_a_display_is_closed_and_bounded_and_a_repr_is_for_people(make: Callable
 
 
 def test_a_result_shows_its_blocks_its_times_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = make_result(monkeypatch, np.arange(4096.0))
-    parsed = Page(result._repr_html_())
+    parsed = Page(make_result(monkeypatch, np.arange(4096.0))._repr_html_())
     assert "svg" in parsed.tags
     for text in ("diff → float64[4096]", ".array", "execute", "20.0%", "4.095e+03"):
         assert text in parsed.text

@@ -122,8 +122,7 @@ def test_a_notebook_shows_the_boxes_as_a_picture(placed, expected):
         f"[{', '.join(drawn.grid.label(axis, i) for axis, i in enumerate(block))}] on device {', '.join(map(str, ids))}"
         for block, ids in drawn.grid.holders.items()
     ]
-    labels = {label.text for label in svg.findall(f"{SVG}text")}
-    assert set(re.findall(r"\d+:\d+", expected)) | {"title"} == labels
+    assert set(re.findall(r"\d+:\d+", expected)) | {"title"} == {label.text for label in svg.findall(f"{SVG}text")}
 
 
 @rows(("placed", "expected"), FLAT.values())

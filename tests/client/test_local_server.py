@@ -121,8 +121,7 @@ def test_the_log_of_a_server_that_is_ready_goes_to_its_callers_standard_error(st
 @pytest.mark.parametrize("is_broken", [True, False])
 def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, monkeypatch, is_broken):
     flood, goes_on = "import sys\nsys.stderr.write('line\\n' * 100_000)\n", threading.Event()
-    blocking = SimpleNamespace(write=lambda text: goes_on.wait(60))
-    monkeypatch.setattr(sys, "stderr", object() if is_broken else blocking)
+    monkeypatch.setattr(sys, "stderr", object() if is_broken else SimpleNamespace(write=lambda text: goes_on.wait(60)))
     process = start(flood + READY.format(address="a:1") + flood)
     process.wait_for_ready(30)
     assert process.process.wait(60) == 0
@@ -138,8 +137,7 @@ def test_output_after_the_ready_line_is_drained(start):
 
 
 def test_a_server_that_does_not_stop_is_killed(start):
-    endless = READY.format(address="a:1") + "import threading\nthreading.Event().wait()\n"
-    process = start(endless, stop_timeout_s=0.05)
+    process = start(READY.format(address="a:1") + "import threading\nthreading.Event().wait()\n", stop_timeout_s=0.05)
     process.wait_for_ready(30)
     process.stop()
     assert process.process.returncode not in (0, None)
@@ -226,8 +224,7 @@ class Stub(local_server.ServerProcess):
 local_server.ServerProcess = Stub
 client = local_server.local()
 """
-    ended = subprocess.run(python(owner), capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stderr == ""
+    assert subprocess.run(python(owner), capture_output=True, text=True, timeout=60, check=True).stderr == ""
     assert (tmp_path / "ended").exists()
 
 

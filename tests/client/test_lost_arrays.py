@@ -105,8 +105,7 @@ def test_an_array_on_another_server_is_refused_and_not_taken_for_lost(memory, cl
         with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere:1, and this client"):
             use(elsewhere)
     assert not elsewhere.lost
-    assert memory.calls == []
-    assert len(memory.stored) == 1
+    assert (memory.calls, len(memory.stored)) == ([], 1)
 
 
 @pytest.mark.parametrize(("address", "epoch"), [("elsewhere:1", 7), ("", 1)], ids=["address", "epoch"])

@@ -53,8 +53,7 @@ def test_a_submitted_call_returns_before_it_runs(client, stream):
     h = client.submit("add", np.ones((8, 4), np.float32), np.float32(2))
     (call,) = stream.sent
     assert (h.shape, h.dtype, h.ndim, h.size, h.nbytes, len(h)) == ((8, 4), np.float32, 2, 32, 128, 8)
-    assert h.type == Array((8, 4), "float32")
-    assert repr(h) == "<RemoteArray float32[8,4], pending>"
+    assert (h.type, repr(h)) == (Array((8, 4), "float32"), "<RemoteArray float32[8,4], pending>")
     assert call.handles == [bytes.fromhex(h.handle)]
     assert (len(call.handles[0]), call.request_id, call.deadline.timeout_s) == (16, h.handle, 300.0)
     assert call.lease_id == remote_arrays_of(client).lease_id
@@ -69,8 +68,7 @@ def test_a_display_waits_a_short_time_for_a_pending_array(client, stream, monkey
     monkeypatch.setattr(shown_values, "_WAIT_S", 0.05)
     h = client.submit("add", np.ones((8, 4), np.float32), np.float32(2))
     client._shows_values = True
-    assert repr(h) == "<RemoteArray float32[8,4], pending>"
-    assert str(h) == "<RemoteArray float32[8,4], pending>"
+    assert (repr(h), str(h)) == ("<RemoteArray float32[8,4], pending>", "<RemoteArray float32[8,4], pending>")
     monkeypatch.setattr(shown_values, "_WAIT_S", 60.0)
     stream.run()
     assert str(h).startswith(f"{np.full((8, 4), 3.0, np.float32)}\n<float32[8,4] P('x') on Mesh(x=4")
@@ -87,8 +85,7 @@ def test_a_pending_array_is_an_operand_at_once_whose_mesh_and_specs_may_be_set(c
     assert first.HasField("mesh")
     assert not second.HasField("mesh")
     assert not second.in_specs
-    assert third.mesh.axes[0].size == 2
-    assert third.in_specs[0].spec.entries[0].axis_names == ["x"]
+    assert (third.mesh.axes[0].size, third.in_specs[0].spec.entries[0].axis_names) == (2, ["x"])
     assert third.out_specs[0].HasField("spec")
     stream.run()
     np.testing.assert_array_equal(g, (np.arange(4.0) + 1) ** 2)
@@ -97,8 +94,7 @@ def test_a_pending_array_is_an_operand_at_once_whose_mesh_and_specs_may_be_set(c
 def test_a_kernel_with_several_results_returns_a_tuple(client, stream):
     by_row, by_column = client.submit("gradient", np.arange(12.0).reshape(3, 4))
     assert by_row.shape == by_column.shape == (3, 4)
-    assert len(stream.sent[0].handles) == 2
-    assert stream.sent[0].request_id == by_row.handle
+    assert (len(stream.sent[0].handles), stream.sent[0].request_id) == (2, by_row.handle)
     stream.run()
     for actual, expected in zip((by_row, by_column), np.gradient(np.arange(12.0).reshape(3, 4)), strict=True):
         np.testing.assert_array_equal(actual, expected)
@@ -236,8 +232,7 @@ def test_answers_in_any_order_name_the_first_call(client, stream):
 def test_a_synchronous_client_raises_in_the_line_that_submits(connect, stream):
     stream.automatic = True
     with connect(synchronous=True) as client:
-        h = client.submit("add", [1.0], 1)
-        assert repr(h).startswith("<RemoteArray float64[1] P")
+        assert repr(client.submit("add", [1.0], 1)).startswith("<RemoteArray float64[1] P")
         stream.failures["power"] = INVALID
         with pytest.raises(shardcall.InvalidOperandError):
             client.submit("power", [1], -1)

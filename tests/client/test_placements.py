@@ -27,8 +27,7 @@ PAIR = Mesh(x=2, device_ids=[0, 1])
     ],
 )
 def test_spans_of_a_size_that_does_not_divide_leave_padding_out(shape, size, spans):
-    grid = block_grid(shape, P("x"), Mesh(x=size))
-    assert [grid.span(0, i) for i in range(size)] == spans
+    assert [block_grid(shape, P("x"), Mesh(x=size)).span(0, i) for i in range(size)] == spans
 
 
 @rows(("spec", "says"), [(P("x", None, None), "3 entries and the array has 2 axes"), (P("q"), "'q', which Mesh")])

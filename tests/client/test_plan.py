@@ -23,8 +23,7 @@ def test_a_plan_has_every_field_of_the_servers_message():
     parsed = plan.from_proto(MESSAGE, MISS)
     assert parsed.mesh == Mesh(x=2, device_ids=[0, 1])
     operand = ArrayPlacement(Array((3, 4), "float64"), P("x", None), (4, 4), (2, 4))
-    assert parsed.operands == (operand, None)
-    assert parsed.results == (operand,)
+    assert (parsed.operands, parsed.results) == ((operand, None), (operand,))
     assert parsed.collectives == (plan.Collective("collective-permute", 1, 32768),)
     assert parsed.memory == plan.DeviceMemory(64, 65536, 0)
     assert list(parsed.key.items()) == [("kernel", "diff 1"), ("mesh", "x=2")]

@@ -167,8 +167,7 @@ def test_constants_are_operands_of_nodes_that_run_no_graph() -> None:
 
 @rows("array", [np.arange(3), np.float64(-0.0), np.array([], "f4"), np.ones((2, 1), bool), np.array([1j], ">c16")])
 def test_constants_survive_their_message(array: np.ndarray) -> None:
-    item = Constant.of(np.asarray(array))
-    graph = Graph((Node("add", (X, item)),), (Value(0, 0),))
+    graph = Graph((Node("add", (X, Constant.of(np.asarray(array)))),), (Value(0, 0),))
     again = from_message(Program.FromString(to_message(graph).SerializeToString()))
     assert again == graph
     (read,) = [operand for operand in again.nodes[0].operands if isinstance(operand, Constant)]

@@ -59,8 +59,7 @@ class Terminal:
         """Reads what is drawn until a text comes; whatever comes before it is kept too."""
         start = len(self.drawn)
         while text not in self.drawn[start:]:
-            drawn = self._read()
-            assert drawn, f"the program ended without {text!r}; it drew {self.drawn!r}"
+            assert self._read(), f"the program ended without {text!r}; it drew {self.drawn!r}"
         return self.drawn[start:]
 
     def go_on(self):

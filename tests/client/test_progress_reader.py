@@ -31,8 +31,7 @@ class Server:
         self.asked.append(list(request.request_ids))
         if self.error is not None:
             raise self.error
-        listed = [call for call in self.calls if call.request_id in request.request_ids]
-        return info.GetProgressResponse(calls=listed)
+        return info.GetProgressResponse(calls=[call for call in self.calls if call.request_id in request.request_ids])
 
     def pause(self, seconds):
         self.now += seconds
@@ -93,8 +92,7 @@ def test_what_waits_is_shown_with_its_position(server, reader, submitted):
 
 def test_a_call_that_waits_for_another_shows_that_one(server, reader, submitted):
     loop = submitted.add("loop")
-    between = submitted.add("between", loop)
-    last = submitted.add("last", between)
+    last = submitted.add("last", submitted.add("between", loop))
     submitted.add("other")
     server.calls = [listed("loop", iterations=1, iterations_left=1)]
     assert reader.of_call(last, Deadline(10)).what == "loop"
@@ -203,8 +201,7 @@ def test_the_placement_of_a_result_is_the_servers(server, reader, submitted):
         padded_shape=[8],
         block_shape=[4],
     )
-    two = mesh.to_proto(mesh.Mesh(x=2))
-    server.calls = [listed("step", results=[placed], mesh=two)]
+    server.calls = [listed("step", results=[placed], mesh=mesh.to_proto(mesh.Mesh(x=2)))]
     answer = reader.placement(call, 0, Deadline(1))
     assert (answer.placement.spec, answer.mesh.axes, answer.device_bytes) == (specs.PartitionSpec("x"), (("x", 2),), 64)
     assert reader.placement(call, 1, Deadline(1)) is None

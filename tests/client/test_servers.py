@@ -189,8 +189,7 @@ def test_a_call_stream_waits_for_a_description_as_long_as_its_calls(streaming, i
     monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.1)
     with sc.connect(addresses(streaming)) as client:
         streaming[1].info = slow(0.4, lambda: info)
-        assert client.call("echo", 1.0, timeout=60).array == 1.0
-        assert client.address == streaming[1].address
+        assert (client.call("echo", 1.0, timeout=60).array, client.address) == (1.0, streaming[1].address)
 
 
 def test_a_token_that_is_refused_at_a_description_is_renewed(streaming, info, abort, sessions):

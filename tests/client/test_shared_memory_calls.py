@@ -79,8 +79,7 @@ def test_a_small_result_keeps_no_shared_memory(memory, shared_client):
 def test_a_result_is_an_operand_without_a_copy(memory, shared_client):
     first = shared_client.call("echo", counted(2 * MIB)).array
     shared_client.call("echo", first)
-    space = memory.calls[0].result_space
-    assert memory.calls[1].operands[0].segment.offset == space.offset
+    assert memory.calls[1].operands[0].segment.offset == memory.calls[0].result_space.offset
 
 
 def test_the_size_of_results_is_cached(memory, shared_client):

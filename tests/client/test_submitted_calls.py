@@ -157,8 +157,7 @@ def test_an_exception_in_the_thread_that_reads_fails_the_calls(client, streams, 
 def test_a_submitted_call_that_was_answered_is_not_repeated(client, streams, status, reason):
     streams.on_call = lambda call: call.fail(status, reason, retry_after_s=0.001)
     h = client.submit("negative", X)
-    g = client.submit("negative", h)
-    for array in (g, h):
+    for array in (client.submit("negative", h), h):
         with pytest.raises(shardcall.ShardcallError, match=r"^negative of .* submitted at") as caught:
             array.get()
         assert caught.value.reason == reason

@@ -110,8 +110,7 @@ def test_every_duration_of_the_contract_is_an_attribute():
 
 
 def test_print_draws_an_aligned_table():
-    timing = Timing(receive=0.002, execute=0.005, total=0.008, round_trip=0.010)
-    assert str(timing).splitlines() == [
+    assert str(Timing(receive=0.002, execute=0.005, total=0.008, round_trip=0.010)).splitlines() == [
         "receive           2.000 ms  20.0%  █████",
         "queue             0.000 ms   0.0%",
         "compile           0.000 ms   0.0%",
