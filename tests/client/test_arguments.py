@@ -156,8 +156,7 @@ def test_a_name_that_is_too_long_for_a_kernel_is_refused_as_a_name(length):
 )
 def test_values_are_sent_by_their_type(value, field, back):
     message = to_proto("n", value)
-    assert message.WhichOneof("kind") == field
-    assert from_proto(message) == back
+    assert (message.WhichOneof("kind"), from_proto(message)) == (field, back)
     assert type(from_proto(message)) is type(back)
 
 

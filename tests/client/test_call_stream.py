@@ -279,8 +279,7 @@ def test_a_refused_stream_is_tried_again_later(client, server, streams, monkeypa
     streams.on_opened = lambda stream: None
     time.sleep(0.1)
     client.call("echo", 1.0)
-    assert len(server.requests) == 1
-    assert len(streams.streams) == 2
+    assert (len(server.requests), len(streams.streams)) == (1, 2)
 
 
 def test_a_draining_stream_is_left_after_its_answers(client, streams):
@@ -292,14 +291,12 @@ def test_a_draining_stream_is_left_after_its_answers(client, streams):
         streams.on_call = Call.answer
         streams.streams[0].drain()
         wait_for(lambda: stream_of(client)._current.draining)
-        assert client.call("echo", 2.0).array == 2.0
-        assert len(streams.streams) == 2
+        assert (client.call("echo", 2.0).array, len(streams.streams)) == (2.0, 2)
         assert not streams.streams[0].half_closed.is_set()
         held[0].answer()
         assert calling.result(10).array == 1.0
     assert streams.streams[0].half_closed.wait(10)
-    assert client.call("echo", 3.0).array == 3.0
-    assert len(streams.streams) == 2
+    assert (client.call("echo", 3.0).array, len(streams.streams)) == (3.0, 2)
 
 
 def test_a_server_that_shuts_down_refuses_streams_and_the_next_one_accepts_them(client, streams):
@@ -308,8 +305,7 @@ def test_a_server_that_shuts_down_refuses_streams_and_the_next_one_accepts_them(
             stream.end(UNAVAILABLE, "SERVER_DRAINING")
 
     streams.on_opened = refuse_twice
-    assert client.call("echo", 2.0).array == 2.0
-    assert len(streams.streams) == 3
+    assert (client.call("echo", 2.0).array, len(streams.streams)) == (2.0, 3)
 
 
 def test_close_cancels_calls_and_refuses_others(server, streams):

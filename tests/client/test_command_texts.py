@@ -168,5 +168,4 @@ def test_a_pipe_breaks_no_line(monkeypatch, capsys, columns):
     output, errors = capsys.readouterr()
     (row,) = (line for line in output.splitlines() if name in line)
     assert spec.strip() in row
-    assert len(errors.splitlines()) == 1
-    assert len(output.splitlines()) == 5
+    assert (len(errors.splitlines()), len(output.splitlines())) == (1, 5)

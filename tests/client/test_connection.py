@@ -31,8 +31,7 @@ def test_a_client_knows_its_server_and_shows_it_as_a_few_lines(server, client):
     info = client.server_info()
     assert (info.platform, info.epoch, len(info.devices)) == ("cpu", 7, 1)
     assert (info.default_mesh, info.limits.max_call_bytes) == (shardcall.Mesh(x=1, device_ids=[0]), 2**28)
-    assert info.versions.jax == "1"
-    assert repr(client) == f"<Client of {server.address}, 1 cpu devices>"
+    assert (info.versions.jax, repr(client)) == ("1", f"<Client of {server.address}, 1 cpu devices>")
     lines = str(info).splitlines()
     assert repr(info) == str(info)
     assert lines[0] == "devices        1 × cpu"

@@ -68,5 +68,4 @@ def test_no_python_runs_when_an_object_is_dropped(lease, deleted):
     sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_qualname) if event == "call" else None)
     del held
     sys.setprofile(None)
-    assert calls == []
-    assert drop(lease, deleted) == [HANDLE]
+    assert (calls, drop(lease, deleted)) == ([], [HANDLE])

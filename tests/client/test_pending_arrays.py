@@ -292,8 +292,7 @@ def test_the_types_of_a_kernel_without_an_entry_are_those_of_its_first_answer(cl
 def test_large_operands_are_not_streamed(client, stream, memory):
     memory.info.limits.max_inline_bytes = 2**20
     h = client.submit("negative", np.ones(2**18))
-    assert stream.sent == []
-    assert h.mesh.size == 4
+    assert (stream.sent, h.mesh.size) == ([], 4)
 
 
 def test_closing_cancels_submitted_calls_and_leaves_no_error_for_the_end_of_the_block(connect, stream):

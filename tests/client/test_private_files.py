@@ -228,8 +228,7 @@ def test_a_file_that_is_replaced_before_it_is_opened_is_checked_as_it_is(file, m
 
 def test_a_file_that_is_replaced_after_it_was_opened_is_not_read(file, monkeypatch):
     after(monkeypatch, "open", lambda: replace_with_another(file), count=2)
-    assert read_file(file, 7) == b"content"
-    assert file.read_bytes() == b"another"
+    assert (read_file(file, 7), file.read_bytes()) == (b"content", b"another")
 
 
 def test_a_folder_that_is_replaced_after_the_check_is_not_used(file, tmp_path, monkeypatch):
@@ -303,8 +302,7 @@ def test_a_file_that_is_there_stays_where_none_may_be_replaced(file):
     assert not write_file(file, b"new", replace=False)
     (file.parent / "dangling").symlink_to("none")
     assert not write_file(file.parent / "dangling", b"new", replace=False)
-    assert file.read_bytes() == b"content"
-    assert sorted(os.listdir(file.parent)) == ["dangling", "file"]
+    assert (file.read_bytes(), sorted(os.listdir(file.parent))) == (b"content", ["dangling", "file"])
 
 
 def test_of_several_writers_one_makes_the_file_and_it_is_complete(folder):
@@ -316,8 +314,7 @@ def test_of_several_writers_one_makes_the_file_and_it_is_complete(folder):
         return write_file(folder / "file", contents[i], replace=False)
 
     won = in_threads(len(contents), write)
-    assert won.count(True) == 1
-    assert (folder / "file").read_bytes() == contents[won.index(True)]
+    assert (won.count(True), (folder / "file").read_bytes()) == (1, contents[won.index(True)])
     assert os.listdir(folder) == ["file"]
 
 
@@ -329,8 +326,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_else(file, monke
     monkeypatch.setattr(os, failing, fail)
     with pytest.raises(OSError, match="No space left"):
         write_file(file, b"new", sync=True)
-    assert os.listdir(file.parent) == ["file"]
-    assert file.read_bytes() == b"content"
+    assert (os.listdir(file.parent), file.read_bytes()) == (["file"], b"content")
 
 
 def test_the_part_that_is_renamed_is_never_a_file_of_another(folder, tmp_path, monkeypatch):

@@ -69,8 +69,7 @@ def test_pieces_become_files_in_a_new_folder_every_time(tmp_path):
     assert profile.path != first
     for folder in (first, profile.path):
         assert folder.parent == tmp_path / "plugins" / "profile"
-        assert files(folder) == {"a.pb", "host/b.gz", "empty"}
-        assert (folder / "a.pb").read_bytes() == b"one"
+        assert (files(folder), (folder / "a.pb").read_bytes()) == ({"a.pb", "host/b.gz", "empty"}, b"one")
 
 
 @rows(("directory", "seconds", "field"), [(None, 0, "directory"), ("d", "1", "max_seconds")])

@@ -95,8 +95,7 @@ def test_a_call_that_waits_for_another_shows_that_one(server, reader, submitted)
     last = submitted.add("last", submitted.add("between", loop))
     submitted.add("other")
     server.calls = [listed("loop", iterations=1, iterations_left=1)]
-    assert reader.of_call(last, Deadline(10)).what == "loop"
-    assert server.asked == [["loop", "between", "last"]]
+    assert (reader.of_call(last, Deadline(10)).what, server.asked) == ("loop", [["loop", "between", "last"]])
 
 
 def test_a_call_that_is_not_listed_runs_in_one_launch(server, reader, submitted):
@@ -158,8 +157,7 @@ def test_a_wait_shows_its_call_or_the_oldest(server, reader, submitted):
     assert server.asked == []  # with no call there is nothing to ask
     for i in range(100):
         submitted.add(f"call{i}")
-    assert reader.of_wait("mine", "diff").what == "diff"
-    assert len(server.asked[0]) == MAX_CALLS
+    assert (reader.of_wait("mine", "diff").what, len(server.asked[0])) == ("diff", MAX_CALLS)
     server.now += 1
     server.calls = [listed("call1", iterations=1)]
     assert reader.of_wait("", "").what == "call1"

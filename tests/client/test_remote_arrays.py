@@ -121,8 +121,7 @@ def test_a_deleted_array_says_so_everywhere(memory, client):
         assert len(memory.stored) == 1
     first.delete()
     second, third = client.put([1.0]), client.put([2.0])
-    assert client.delete(second.handle, third, first) == 2
-    assert memory.stored == {}
+    assert (client.delete(second.handle, third, first), memory.stored) == (2, {})
     memory.calls.clear()
     for h in (first, second, third):
         assert h.lost
@@ -265,9 +264,7 @@ def test_an_array_whose_object_is_lost_is_deleted_in_a_round_when_the_server_is_
     handle = bytes.fromhex(lost.handle)
     del lost
     gc.collect()
-    assert memory.deleted.get(timeout=20) == [handle]
-    assert refused == [handle]
-    assert kept.get() == [1.0]
+    assert (memory.deleted.get(timeout=20), refused, kept.get()) == ([handle], [handle], [1.0])
 
 
 def test_the_thread_ends_with_the_last_array_and_begins_with_the_next(memory, quick):

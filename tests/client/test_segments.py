@@ -213,8 +213,7 @@ def test_threads_that_wait_for_a_segment_share_it(source):
 
     source.segments._open_segment = slow
     held = in_threads(3, run)
-    assert len({block.offset for block in held}) == 3
-    assert source.open == [32]
+    assert (len({block.offset for block in held}), source.open) == (3, [32])
 
 
 def test_a_reservation_waits_for_a_fork_that_empties_the_segments(source):

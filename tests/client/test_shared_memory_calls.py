@@ -37,8 +37,7 @@ def test_large_arrays_go_in_and_out_through_shared_memory_and_small_ones_ride_al
     shared_client.call("echo", counted(MIB // 4))
     assert memory.opened == []
     result = shared_client.call("echo", small, None, large, 7.0)
-    assert sources(memory) == [["inline"], ["inline", None, "segment", "inline"]]
-    assert memory.opened == [32 * MIB]
+    assert (sources(memory), memory.opened) == ([["inline"], ["inline", None, "segment", "inline"]], [32 * MIB])
     assert memory.calls[1].result_space.size_bytes >= large.nbytes
     for array, sent in zip(result.arrays, (small, large, 7.0), strict=True):
         np.testing.assert_array_equal(array, sent)
@@ -154,8 +153,7 @@ def test_what_cannot_be_shared_is_streamed_and_not_asked_for_again(memory, wrong
     with shardcall.connect(memory.server.address) as client:
         for _ in range(3):
             assert client.call("echo", counted(2 * MIB)).array[7] == 7
-    assert sources(memory) == [["streamed"]] * 3
-    assert memory.asked == 1
+    assert (sources(memory), memory.asked) == ([["streamed"]] * 3, 1)
 
 
 def test_a_server_that_is_busy_is_asked_again_later(memory, shared_client):

@@ -187,8 +187,7 @@ def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(cli
 def test_a_put_is_sent_again_with_another_handle_after_a_refusal_of_the_moment_and_a_restart(client, streams):
     streams.on_put = one_by_one(refuse, restart, Call.store)
     h = client.put(STRIDED)
-    assert len({item.inline for item in streams.puts}) == 1
-    assert len({item.handle for item in streams.puts}) == 3
+    assert (len({item.inline for item in streams.puts}), len({item.handle for item in streams.puts})) == (1, 3)
     assert h.handle == streams.puts[-1].handle.hex()
 
 
@@ -213,8 +212,7 @@ def test_a_put_that_fails_raises_its_error(client, streams, answers, error, says
     streams.on_put = one_by_one(*answers)
     with pytest.raises(error, match=says) as caught:
         client.put(STRIDED)
-    assert caught.value.field == field
-    assert len(streams.puts) == len(answers)
+    assert (caught.value.field, len(streams.puts)) == (field, len(answers))
 
 
 def connected(memory, **answers):
