@@ -15,6 +15,8 @@ from shardcall.v1 import kernel_pb2
 from shardcall_core.types import arrays
 from shardcall_core.types.errors import with_message
 
+LOST = shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST")
+
 
 @dataclass(eq=False)
 class SentCall:
@@ -140,9 +142,9 @@ class FakeCallStream:
             if self.automatic:
                 self.run()
 
-    def run(self, count=None):
+    def run(self):
         with self.lock:
-            for item in self.items[:count]:
+            for item in self.items:
                 if isinstance(item, SentCall):
                     self.call(item)
                 elif isinstance(item, SentRead):
@@ -150,13 +152,13 @@ class FakeCallStream:
                 else:
                     for handle in item:
                         self.memory.stored.pop(handle, None)
-            del self.items[:count]
+            self.items.clear()
 
     def read_now(self, read):
         if (stored := self.memory.stored.get(read.handle)) is None:
-            read.outcome.set_exception(shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST"))
-            return
-        read.outcome.set_result(Answer((stored.array,), b"", kernel_pb2.CacheAnswer(), TIMING))
+            read.outcome.set_exception(LOST)
+        else:
+            read.outcome.set_result(Answer((stored.array,), b"", kernel_pb2.CacheAnswer(), TIMING))
 
     def call(self, call):
         error = self.failures.get(call.message.kernel)
@@ -165,7 +167,7 @@ class FakeCallStream:
             if isinstance(operand, bytes) and operand in self.memory.stored:
                 values.append(self.memory.stored[operand].array)
             elif isinstance(operand, bytes):
-                error = self.failed.get(operand) or shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST")
+                error = self.failed.get(operand, LOST)
             else:
                 values.append(operand)
         if error is not None:

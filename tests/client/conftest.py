@@ -221,13 +221,7 @@ def stream_client(server: FakeServer, streams: Any) -> Iterator[shardcall.Client
 def abort() -> Abort:
     """Ends a call as the server's interceptor does: status, details and timing."""
 
-    def abort_call(
-        context: grpc.ServicerContext,
-        status: grpc.StatusCode,
-        reason: str,
-        message: str = "from the server",
-        **details: Any,
-    ) -> None:
+    def abort_call(context: Any, status: Any, reason: str, message: str = "from the server", **details: Any) -> None:
         rich = rich_status(status, reason, message, **details)
         timing = ("shardcall-timing-bin", TIMING.SerializeToString())
         context.set_trailing_metadata((("grpc-status-details-bin", rich), timing))

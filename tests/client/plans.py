@@ -7,16 +7,13 @@ def entry(*names):
     return mesh_pb2.PartitionSpecEntry(axis_names=names)
 
 
-ROWS = kernel_pb2.ArrayPlacement(
-    type=array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[3, 4]),
-    spec=mesh_pb2.PartitionSpec(entries=[entry("x"), entry()]),
-    padded_shape=[4, 4],
-    block_shape=[2, 4],
-)
+TYPE = {"element_type": array_pb2.ELEMENT_TYPE_FLOAT64, "shape": [3, 4]}
+SPEC = {"entries": [entry("x"), entry()]}
+ROWS = kernel_pb2.ArrayPlacement(type=TYPE, spec=SPEC, padded_shape=[4, 4], block_shape=[2, 4])
 MESSAGE = kernel_pb2.Plan(
     kernel="diff",
-    mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=2)], device_ids=[0, 1]),
-    operands=[ROWS, kernel_pb2.ArrayPlacement()],
+    mesh={"axes": [{"name": "x", "size": 2}], "device_ids": [0, 1]},
+    operands=[ROWS, {}],
     results=[ROWS],
     strategy="halo",
     strategy_reason="axis 0 is sharded",

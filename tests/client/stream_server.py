@@ -83,16 +83,7 @@ class Call:
         self.stream.send(call_stream_pb2.StreamedAnswer(number=self.item.number, status=failed, timing=TIMING))
 
 
-def rich_status(
-    code: grpc.StatusCode,
-    reason: str,
-    message: str = "from the server",
-    *,
-    at: str = "",
-    retry_after_s: float = 0.0,
-    domain: str = "shardcall",
-    **metadata: str,
-) -> bytes:
+def rich_status(code, reason, message="from the server", *, at="", retry_after_s=0.0, domain="shardcall", **metadata):
     """Returns a serialized status with the details that the server's have."""
     details: list[Any] = []
     if reason:
@@ -150,9 +141,7 @@ class Stream:
     def drain(self) -> None:
         self.send_frame(call_stream_pb2.CallStreamResponse(draining=True))
 
-    def end(
-        self, code: grpc.StatusCode = grpc.StatusCode.OK, reason: str = "", message: str = "from the server", **more
-    ) -> None:
+    def end(self, code=grpc.StatusCode.OK, reason="", message="from the server", **more) -> None:
         """Ends the stream with a status."""
         self._outgoing.put((code, message, rich_status(code, reason, message, **more) if reason else b""))
 

@@ -194,10 +194,8 @@ def test_numbers_take_the_type_of_a_sum(name, of_array, number, dtype):
 
 
 def test_bounds_that_no_element_can_be_beyond_count_for_nothing():
-    assert clip_operands(np.ones(2, np.uint8), -1, 300)[1:] == (None, None)
     assert clip_operands(np.ones(2, np.uint8), 1, 254)[1:] == (1, 254)
     assert clip_operands(np.ones(2, ml_dtypes.int4), -9, 7)[1:] == (None, None)
-    assert clip_operands(np.ones(2, np.float32), -(2**70), None)[1:] == (-(2.0**70), None)
     assert clip_operands([1, 2], -(2**70), 2**70)[1:] == (None, None)
 
 

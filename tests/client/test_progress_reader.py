@@ -193,12 +193,11 @@ def test_a_watch_reports_while_the_reader_exists_and_asks_nothing_where_nobody_l
 def test_the_placement_of_a_result_is_the_servers(server, reader, submitted):
     call = submitted.add("step")
     assert reader.placement(call, 0, Deadline(1)) is None
-    placed = kernel_pb2.ArrayPlacement(
-        type=array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),
-        spec=specs.to_proto(specs.PartitionSpec("x")).spec,
-        padded_shape=[8],
-        block_shape=[4],
+    array_type, spec = (
+        {"element_type": array_pb2.ELEMENT_TYPE_FLOAT64, "shape": [8]},
+        {"entries": [{"axis_names": ["x"]}]},
     )
+    placed = kernel_pb2.ArrayPlacement(type=array_type, spec=spec, padded_shape=[8], block_shape=[4])
     server.calls = [listed("step", results=[placed], mesh=mesh.to_proto(mesh.Mesh(x=2)))]
     answer = reader.placement(call, 0, Deadline(1))
     assert (answer.placement.spec, answer.mesh.axes, answer.device_bytes) == (specs.PartitionSpec("x"), (("x", 2),), 64)

@@ -17,32 +17,13 @@ from shardcall_core.types.usage import MeshState, PrincipalUsage, RunningLoop, U
 
 
 def test_usage_prints_as_a_table():
-    usage = Usage(
-        regions=1,
-        bytes_in_use=3 * 2**20,
-        bytes_high_water=2**30,
-        bytes_idle=2048,
-        segments=4,
-        leases=2,
-        arrays=5,
-        array_bytes=2**20,
-        named_arrays=3,
-        descriptors=30,
-        calls=7,
-        queued_calls=3,
-        programs=6,
-        program_device_bytes=4096,
-        mesh=MeshState(
-            ready=True,
-            ready_seconds=12.3,
-            restarts=2,
-            last_exit_reason="it went",
-            seconds_since_exit=20,
-            spare_ready=True,
-        ),
-        loops=(RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2)),
-    )
-    assert str(usage).splitlines() == [
+    memory = {"regions": 1, "bytes_in_use": 3 * 2**20, "bytes_high_water": 2**30, "bytes_idle": 2048, "segments": 4}
+    arrays = {"leases": 2, "arrays": 5, "array_bytes": 2**20, "named_arrays": 3, "descriptors": 30}
+    calls = {"calls": 7, "queued_calls": 3, "programs": 6, "program_device_bytes": 4096}
+    exits = {"restarts": 2, "last_exit_reason": "it went", "seconds_since_exit": 20}
+    mesh = MeshState(ready=True, ready_seconds=12.3, spare_ready=True, **exits)
+    loops = (RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2))
+    assert str(Usage(**memory, **arrays, **calls, mesh=mesh, loops=loops)).splitlines() == [
         "calls          7, 3 of them queued",
         "loops          1,200 of 10,000 iterations in 3 s, alice; 5 iterations in 0 s, bob",
         "regions        1, 2 KiB more kept warm",
