@@ -184,18 +184,11 @@ def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
 READY_SERVER = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
 
 
-def a_child_lets_the_local_server_alone():
-    server = ServerProcess(READY_SERVER)
+def a_child_lets_the_local_server_alone_which_ends_with_its_owner_though_a_child_goes_on():
+    server, go = ServerProcess(READY_SERVER), os.pipe()
     assert server.wait_for_ready(20) == "here:1"
     in_child(server.stop)
     assert server.process.poll() is None
-    server.stop()
-    assert server.process.returncode == 0
-
-
-def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
-    server, go = ServerProcess(READY_SERVER), os.pipe()
-    server.wait_for_ready(20)
     child = forked(lambda: (os.close(go[1]), os.read(go[0], 1)))
     server.process.stdin.close()
     assert server.process.wait(20) == 0

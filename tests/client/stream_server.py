@@ -52,12 +52,8 @@ class Call:
         self.stream.send(answer)
 
     def plan(self) -> Any:
-        return kernel_pb2.Plan(
-            kernel=self.kernel,
-            mesh=MESH,
-            operands=[kernel_pb2.ArrayPlacement(type=array_type) for array_type in self.prepared.operands],
-            strategy="plain",
-        )
+        operands = [{"type": array_type} for array_type in self.prepared.operands]
+        return kernel_pb2.Plan(kernel=self.kernel, mesh=MESH, operands=operands, strategy="plain")
 
     def store(self) -> None:
         """Answers a put."""

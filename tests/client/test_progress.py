@@ -37,14 +37,10 @@ class Terminal:
         mine, theirs = pty.openpty()
         self.drawn = ""
         self._screen = mine
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(SETUP) + textwrap.dedent(code)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            text=True,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment},
-        )
+        command = [sys.executable, "-c", textwrap.dedent(SETUP) + textwrap.dedent(code)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": theirs}
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment}
+        self.process = subprocess.Popen(command, text=True, env=environment, **pipes)
         os.close(theirs)
 
     def __enter__(self):

@@ -193,10 +193,8 @@ def test_a_watch_reports_while_the_reader_exists_and_asks_nothing_where_nobody_l
 def test_the_placement_of_a_result_is_the_servers(server, reader, submitted):
     call = submitted.add("step")
     assert reader.placement(call, 0, Deadline(1)) is None
-    array_type, spec = (
-        {"element_type": array_pb2.ELEMENT_TYPE_FLOAT64, "shape": [8]},
-        {"entries": [{"axis_names": ["x"]}]},
-    )
+    array_type = {"element_type": array_pb2.ELEMENT_TYPE_FLOAT64, "shape": [8]}
+    spec = {"entries": [{"axis_names": ["x"]}]}
     placed = kernel_pb2.ArrayPlacement(type=array_type, spec=spec, padded_shape=[8], block_shape=[4])
     server.calls = [listed("step", results=[placed], mesh=mesh.to_proto(mesh.Mesh(x=2)))]
     answer = reader.placement(call, 0, Deadline(1))

@@ -68,13 +68,6 @@ def test_an_array_created_in_shared_memory_is_not_copied(memory, shared_client):
     assert memory.calls[2].operands[0].segment.offset != full.offset
 
 
-def test_a_small_result_keeps_no_shared_memory(memory, shared_client):
-    large, small = shared_client.call("echo", counted(2 * MIB), counted(64 * 2**10)).arrays
-    assert memory.calls[0].result_space.size_bytes >= large.nbytes + small.nbytes
-    assert (ordinary(large), ordinary(small)) == (False, True)
-    np.testing.assert_array_equal(small, counted(64 * 2**10))
-
-
 def test_a_result_is_an_operand_without_a_copy(memory, shared_client):
     first = shared_client.call("echo", counted(2 * MIB)).array
     shared_client.call("echo", first)

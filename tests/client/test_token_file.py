@@ -184,10 +184,7 @@ BYTES = "give a whole number of bytes from 0 to 1152921504606846976, also in KiB
 COUNT = "give a whole number from 0 to 1152921504606846976, such as 1000"
 NO_MOMENTS = ("2027-01-01", "2027-01-01T00:00:00", "0001-01-01T00:00:00+12:00")
 BAD_FIELDS = [
-    *(
-        (f"expires={text}", f"expires is '{text}'; {ZONE}")
-        for text in ("2027-01-01", "2027-01-01T00", "0001-01-01T00+12:00")
-    ),
+    *((f"expires={text}", f"expires is '{text}'; {ZONE}") for text in NO_MOMENTS),
     *((f"max_bytes={text}", f"max_bytes is '{text}'; {BYTES}") for text in ("8GB", "-1", "2000000TiB", "٣")),
     ("max_file_bytes=all", f"max_file_bytes is 'all'; {BYTES}"),
     *((f"max_arrays={text}", f"max_arrays is '{text}'; {COUNT}") for text in ("1KiB", "")),
@@ -243,10 +240,7 @@ ANY_EXPIRY = "give minutes, .* 30d .*, a date and time .*, or never$"
 @rows(
     ("text", "says"),
     [
-        *(
-            (text, ANY_EXPIRY)
-            for text in ("", *["30", "d", "0d", "-1d", "1y", "100000d", "1.5h", "tomorrow", "2027-01-01"])
-        ),
+        *((text, ANY_EXPIRY) for text in ("", "30", "d", "0d", "-1d", "1y", "100000d", "1.5h", "soon", "2027-01-01")),
         ("2026-01-01T00:00:00Z", "which is in the past"),
     ],
 )

@@ -38,10 +38,6 @@ def test_usage_prints_as_a_table():
     ]
 
 
-def test_a_mesh_that_is_down_says_so():
-    assert str(MeshState()) == "not ready, no spare worker, restarted 0 times"
-
-
 def test_what_principals_have_is_part_of_the_table():
     ada = PrincipalUsage(1200, 2048, 3, 1, 50, max_bytes=2**30, max_arrays=5000, max_file_bytes=2**20, weight=2)
     usage = Usage(*[0] * 9, by_principal={"ada": ada, "bob": PrincipalUsage(), "eve": PrincipalUsage(weight=0)})
@@ -58,6 +54,7 @@ def test_without_the_scope_the_table_is_of_the_caller():
     usage = Usage(*[0] * 9, by_principal={"ada": PrincipalUsage()}, is_partial=True)
     assert list(usage.summary) == ["principals", "mesh", "known answers"]
     assert usage.summary["mesh"] == "not ready"
+    assert str(MeshState()) == "not ready, no spare worker, restarted 0 times"
 
 
 def test_without_the_scope_the_other_numbers_are_none():
