@@ -11,6 +11,7 @@ import threading
 import time
 import weakref
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,33 +64,24 @@ def attributes_of(cls, is_one):
     return {name: item for name in public(cls) if is_one(item := getattr(cls, name, None))}
 
 
-class Blocked:
-    """A handler that answers only after its caller has gone, and reports that it did."""
-
-    def __init__(self, ended):
-        self.ended = ended
-        self.came = threading.Semaphore(0)
-        self.gone = threading.Event()
-
-    def execute(self, request, context):
-        ended = self.ended(context)
-        self.came.release()
-        if ended.wait(20):
-            self.gone.set()
-        context.cancel()
-
-    def execute_stream(self, requests, context):
-        yield self.execute(next(requests), context)
-
-    async def has_come(self):
-        assert await asyncio.to_thread(self.came.acquire, timeout=20)
-
-
 @pytest.fixture
 def blocked(server, ended):
-    handler = Blocked(ended)
-    server.execute, server.execute_stream = handler.execute, handler.execute_stream
-    return handler
+    """Has the server answer only after its caller has gone, and report that a call has come and that it has gone."""
+    came, gone = threading.Semaphore(0), threading.Event()
+
+    def execute(request, context):
+        end = ended(context)
+        came.release()
+        if end.wait(20):
+            gone.set()
+        context.cancel()
+
+    async def has_come():
+        assert await asyncio.to_thread(came.acquire, timeout=20)
+
+    server.execute = execute
+    server.execute_stream = lambda requests, context: (yield execute(next(requests), context))
+    return SimpleNamespace(has_come=has_come, gone=gone)
 
 
 def test_both_worlds_are_entered_by_the_same_functions():

@@ -135,26 +135,20 @@ def is_usable(server, client):
     return client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
 
 
-@pytest.fixture
-def interrupted(server, ended):
-    """Makes the server press Ctrl-C and wait for the cancellation; returns the events of calls that ended."""
+@pytest.mark.parametrize("operand", [1.0, LARGE, np.zeros(64 * 2**20, np.uint8)], ids=["unary", "stream", "upload"])
+def test_ctrl_c_cancels_the_call(server, client, ended, operand):
     events = []
 
     def interrupt(request, context):
         events.append(ended(context))
         os.kill(os.getpid(), signal.SIGINT)
-        events[-1].wait(30)
+        events[0].wait(30)
         context.abort(grpc.StatusCode.CANCELLED, "")
 
     server.execute = server.execute_stream = interrupt
-    return events
-
-
-@pytest.mark.parametrize("operand", [1.0, LARGE, np.zeros(64 * 2**20, np.uint8)], ids=["unary", "stream", "upload"])
-def test_ctrl_c_cancels_the_call(server, client, interrupted, operand):
     with pytest.raises(KeyboardInterrupt):
         client.call("echo", operand, timeout=25)
-    assert interrupted[0].wait(10)
+    assert events[0].wait(10)
     assert is_usable(server, client)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

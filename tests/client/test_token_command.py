@@ -148,12 +148,8 @@ def test_an_invalid_selection_of_a_token_is_refused(run, arguments, says):
     assert says in run(*arguments, fails=True)
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, monkeypatch):
     monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
-
-
-def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, terminal):
     said = run("add", "hosts", "--scopes", "host")
     assert "export SHARDCALL_TOKEN=" in said
     assert "shardcall worker --join" in said
