@@ -54,10 +54,6 @@ def echo_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Itera
     yield answer(timing=TIMING)
 
 
-def plan(request: Any, context: grpc.ServicerContext) -> Any:
-    return kernel_service_pb2.PlanResponse(plan=PLAN, cache=MISS, timing=TIMING)
-
-
 def compile_(request: Any, context: grpc.ServicerContext) -> Any:
     return kernel_service_pb2.CompileResponse(plan=PLAN, cache=MISS, timing=TIMING, compiled_text="HloModule echo")
 
@@ -97,7 +93,7 @@ class FakeServer(kernel_service_pb2_grpc.KernelServiceServicer, server_info_serv
     execute: Callable[..., Any] = echo
     execute_stream: Callable[..., Iterator[Any]] = echo_stream
     call_stream: Callable[..., Iterator[Any]] = no_call_stream
-    plan: Callable[..., Any] = plan
+    plan: Callable[..., Any] = lambda *_: kernel_service_pb2.PlanResponse(plan=PLAN, cache=MISS, timing=TIMING)
     compile: Callable[..., Any] = compile_
     info: Callable[..., Any] = lambda request, context: default_info()
     requests: list[Any] = field(default_factory=list)

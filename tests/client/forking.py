@@ -198,16 +198,6 @@ def a_child_lets_the_local_server_alone_which_ends_with_its_owner_though_a_child
     server.stop()
 
 
-class Ending:
-    """Stands for an object with RPCs that a fork ends."""
-
-    def __init__(self, deed):
-        self.deed = deed
-
-    def end_rpcs(self, timeout_s):
-        self.deed()
-
-
 SERVE = """
 import sys
 from client.conftest import default_info, serving, with_call_streams
@@ -293,7 +283,8 @@ def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
     caller.start()
     is_calling.wait(20)
     forks._MAX_PAUSE_S = forks._MAX_WAIT_S = 20.0
-    forks._forks.ending["a key"] = ending = Ending(is_forking.set)
+    ending = type("Ending", (), {"end_rpcs": lambda self, timeout_s: is_forking.set()})()
+    forks._forks.ending["a key"] = ending  # an object with RPCs that a fork ends
 
     def check():
         assert forks.forked_quietly()

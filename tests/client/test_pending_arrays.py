@@ -205,20 +205,6 @@ def chain(client, name, *operands):
     return first, second, client.submit("add", second, 1)
 
 
-def test_the_first_call_of_a_chain_has_the_restart_and_the_rest_are_lost(client, stream):
-    h, g, k = chain(client, "negative", [1.0])
-    for call, error in zip(stream.sent, (RESTARTED, LOST, LOST), strict=True):
-        call.finish(error)
-    with pytest.raises(shardcall.ArrayLostError, match=r"^add of float64\[1\], int64\[\], submitted at") as caught:
-        k.get()
-    assert isinstance(caught.value.__cause__, shardcall.MeshRestartedError)
-    with pytest.raises(shardcall.ArrayLostError):
-        g.visualize()
-    with pytest.raises(shardcall.MeshRestartedError, match=r"^negative of float64\[1\], submitted at"):
-        h.get()
-    client.synchronize()
-
-
 def test_answers_in_any_order_name_the_first_call(client, stream):
     _, _, k = chain(client, "power", [1], -1)
     for call in reversed(stream.sent):

@@ -1,8 +1,6 @@
 """Calls whose arrays go through memory shared with the server, by real sockets and memory files."""
 
 import gc
-import os
-import signal
 
 import grpc
 import numpy as np
@@ -190,20 +188,6 @@ def test_the_memory_of_a_call_that_may_still_run_is_abandoned(memory, shared_cli
     np.testing.assert_array_equal(shared_client.call("echo", held).array, held)
     first, _, third = (call.operands[0].segment.segment_id for call in memory.calls)
     assert third != first
-
-
-def test_ctrl_c_abandons_the_memory_and_leaves_the_client_usable(memory, shared_client, ended):
-    def interrupt(request, context):
-        gone = ended(context)
-        os.kill(os.getpid(), signal.SIGINT)
-        gone.wait(20)
-
-    memory.before = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        shared_client.call("echo", counted(2 * MIB), timeout=25)
-    assert memory.ended.get(timeout=20)
-    memory.before = lambda request, context: None
-    assert shared_client.call("echo", counted(2 * MIB)).array[1] == 1
 
 
 def test_a_result_outside_its_buffer_is_an_error(memory, shared_client):

@@ -10,7 +10,6 @@ import grpc
 import numpy as np
 import pytest
 from client.conftest import echo_stream
-from client.forking import python_of_tests
 from rows import rows
 
 import shardcall
@@ -169,13 +168,6 @@ def interrupting(number):
         yield interrupt
 
 
-def test_ctrl_c_at_any_moment_of_a_stream_leaves_the_client_usable(server, client):
-    for server.execute_stream in interrupting(signal.SIGINT):
-        with pytest.raises(KeyboardInterrupt):
-            client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)
-    assert is_usable(server, client)
-
-
 @pytest.fixture
 def handle():
     """Sets the program's handler of a signal until the end of the test."""
@@ -235,36 +227,3 @@ def test_closing_the_client_ends_calls_of_other_threads(server, client, ended):
         assert running.wait(10)
         client.close()
         assert isinstance(calling.exception(10), shardcall.CallCancelledError)
-
-
-DYING_SERVER = """
-import os, sys
-from client.conftest import echo_stream, serving
-
-def die(request, context):
-    os._exit(1)
-
-def die_late(requests, context):
-    messages = echo_stream(requests, context)
-    yield next(messages)
-    yield next(messages)
-    os._exit(1)
-
-with serving() as server:
-    server.execute, server.execute_stream = die, die_late
-    print(server.address, flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("operand", [1.0, LARGE], ids=["unary", "stream"])
-def test_the_death_of_a_server_is_reported_at_once(operand):
-    with python_of_tests(DYING_SERVER) as process:
-        address = process.stdout.readline().strip()
-        with shardcall.connect(address, retries=False) as client:
-            with pytest.raises(shardcall.ServerUnavailableError, match=f"the server at {address} went away") as caught:
-                client.call("echo", operand)
-            assert isinstance(caught.value, ConnectionError)
-            process.wait(10)
-            with pytest.raises(shardcall.ServerUnavailableError):
-                client.call("echo", operand)
