@@ -139,9 +139,8 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         self.segments[segment_id] = map_file(fd, size, populate=False)
         self.tickets[ticket] = (segment_id, fd)
         self.opened.append(size)
-        return segment_service_pb2.OpenSegmentResponse(
-            segment_id=segment_id, size_bytes=size, socket_path=str(self.path), ticket=ticket, ticket_seconds=5
-        )
+        segment = {"segment_id": segment_id, "size_bytes": size, "socket_path": str(self.path)}
+        return segment_service_pb2.OpenSegmentResponse(**segment, ticket=ticket, ticket_seconds=5)
 
     # The kernel.
 
@@ -216,9 +215,8 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
 
     def store(self, array_type, data, lease_id, mesh=None, spec=None):
         size = arrays.from_proto(array_type).nbytes
-        description = array_service_pb2.ArrayDescription(
-            handle=secrets.token_bytes(16), mesh=mesh or MESH, placement=placement(array_type, spec), device_bytes=size
-        )
+        where = {"mesh": mesh or MESH, "placement": placement(array_type, spec), "device_bytes": size}
+        description = array_service_pb2.ArrayDescription(handle=secrets.token_bytes(16), **where)
         self.stored[description.handle] = Stored(description, bytes(data), lease_id)
         return self.stored[description.handle]
 

@@ -33,20 +33,11 @@ from shardcall.local_server import ServerProcess
 pytestmark = pytest.mark.usefixtures("quick_collections")
 
 LARGE = np.arange(2**19, dtype=np.float64)
-PAIRS = [
-    (aio.AsyncClient, shardcall.Client),
-    (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
-    (aio.AsyncRemoteArray, shardcall.RemoteArray),
-    (aio.AsyncTracedFunction, shardcall.TracedFunction),
-]
 TRANSFORMING = {"jit", "value_and_grad", "grad", "checkpoint", "vmap"}
 AWAITED_ALONE = {"__call__", "repeat", "traced_function"}  # no coroutines in traced functions
 WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit", *TRANSFORMING}
 COMPUTING = {
-    *("jvp", "vjp"),
-    *("at", "sort"),
-    "bucket",
-    *("base", "flags", "flat", "strides", "view"),
+    *("jvp", "vjp", "at", "sort", "bucket", "base", "flags", "flat", "strides", "view"),
     *(name for cls in (ArrayProtocols, ArrayOperators, NumPyMethods) for name in vars(cls) if not name.startswith("_")),
 }  # which cannot be awaited
 
@@ -89,8 +80,9 @@ def test_both_worlds_are_entered_by_the_same_functions():
         assert inspect.signature(getattr(aio, name)) == inspect.signature(getattr(shardcall, name))
 
 
-@rows(("awaited", "plain"), PAIRS)
-def test_both_worlds_have_the_same_names_arguments_and_documentation(awaited, plain):
+@rows("of_both", ["Client", "CompiledKernel", "RemoteArray", "TracedFunction"])
+def test_both_worlds_have_the_same_names_arguments_and_documentation(of_both):
+    awaited, plain = getattr(aio, f"Async{of_both}"), getattr(shardcall, of_both)
     assert public(awaited) == public(plain) - (COMPUTING - public(awaited))
     theirs, ours = (attributes_of(cls, lambda item: isinstance(item, property)) for cls in (plain, awaited))
     said = {name: item.__doc__ for name, item in theirs.items() if name in public(awaited)}
@@ -168,20 +160,6 @@ def test_a_cancelled_task_ends_its_call(server, blocked, caplog, operand):
         return await client.call("echo", 3.0)
 
     assert float(with_client(server.address, use).array) == 3.0
-
-
-def test_a_timeout_of_asyncio_ends_a_call(server, blocked):
-    async def use(client):
-        async with asyncio.timeout(None) as patience:
-            task = asyncio.ensure_future(client.call("echo", 1.0))
-            await blocked.has_come()
-            patience.reschedule(0)
-            await task
-
-    with pytest.raises(TimeoutError) as caught:
-        with_client(server.address, use)
-    assert not isinstance(caught.value, shardcall.ShardcallError)
-    assert blocked.gone.wait(20)
 
 
 def test_a_call_between_two_rpcs_is_cancelled_at_the_next(client):

@@ -123,11 +123,8 @@ def test_whatever_the_chunks_the_bytes_are_the_same(operands, inline, chunk):
     header = kernel_service_pb2.ExecuteRequest(operands=packed.messages)
     messages = stream_requests(kernel_service_pb2.ExecuteStreamRequest, header, packed.streamed, chunk)
     requests = map(kernel_service_pb2.ExecuteStreamRequest.FromString, messages)
-    answers = (
-        decode(kernel_service_pb2.ExecuteStreamResponse, message.SerializeToString())
-        for message in echo_stream(requests, None)
-    )
-    answer = stream_answer(answers, max_bytes=0)
+    carrier, answers = kernel_service_pb2.ExecuteStreamResponse, echo_stream(requests, None)
+    answer = stream_answer((decode(carrier, one.SerializeToString()) for one in answers), max_bytes=0)
     present = [operand for operand in operands if operand is not None]
     assert [array.tobytes() for array in answer.results] == [operand.tobytes() for operand in present]
     assert [(a.dtype, a.shape) for a in answer.results] == [(o.dtype, o.shape) for o in present]

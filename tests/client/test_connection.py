@@ -41,10 +41,7 @@ def test_a_client_knows_its_server_and_shows_it_as_a_few_lines(server, client):
 
 
 def test_kernels_print_as_a_table_and_one_as_a_page(client):
-    kernels = client.kernels()
-    assert [kernel.name for kernel in kernels] == ["echo"]
-    assert str(kernels).splitlines() == ["echo()", "    Returns its operands."]
-    assert repr(kernels) == str(kernels)
+    assert repr(client.kernels()) == str(client.kernels()) == "echo()\n    Returns its operands."
     assert str(client.kernel("echo")).splitlines() == ["echo()", "  Returns its operands."]
 
 
@@ -209,12 +206,6 @@ def test_no_proxy_comes_between_neighbours(server, monkeypatch, closed_port):
         monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port}")
     with shardcall.connect(server.address) as client:
         assert client.kernels()
-
-
-@rows("timeout", [0, -1, "5"])
-def test_what_is_no_connect_timeout_is_refused(timeout):
-    with pytest.raises(shardcall.InvalidParameterError, match=r"timeout is"):
-        shardcall.connect("localhost:1", connect_timeout=timeout)
 
 
 @rows("patched", ["socket", "threading", ""])

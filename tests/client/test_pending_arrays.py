@@ -13,14 +13,13 @@ from client.conftest import with_call_streams
 from client_parts import lease_of, pending_of, remote_arrays_of, unanswered_of, uses_of, version_of
 
 import shardcall
-from shardcall import Array, Mesh, P
+from shardcall import Array
 from shardcall._src.device_arrays import shown_values
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
 
 LOST = shardcall.ArrayLostError("the mesh restarted", reason="ARRAY_LOST")
 INVALID = shardcall.InvalidOperandError("y holds a negative integer", reason="INVALID_VALUE", field="y")
-RESTARTED = shardcall.MeshRestartedError("the mesh restarted under this call", reason="MESH_RESTARTED")
 
 
 @pytest.fixture
@@ -71,23 +70,6 @@ def test_a_display_waits_a_short_time_for_a_pending_array(client, stream, monkey
     monkeypatch.setattr(shown_values, "_WAIT_S", 60.0)
     stream.run()
     assert str(h).startswith(f"{np.full((8, 4), 3.0, np.float32)}\n<float32[8,4] P('x') on Mesh(x=4")
-
-
-def test_a_pending_array_is_an_operand_at_once_whose_mesh_and_specs_may_be_set(client, stream):
-    x = client.put(np.arange(4.0))
-    h = client.submit("add", x, 1)
-    g = client.submit("multiply", h, h, timeout=20)
-    client.submit("negative", h, mesh=Mesh(x=2), in_specs=[P("x")], out_specs=[P()])
-    operands = [[bytes.fromhex(x.handle), 1], [bytes.fromhex(h.handle)] * 2, [bytes.fromhex(h.handle)]]
-    assert [call.operands for call in stream.sent] == operands
-    first, second, third = (call.message for call in stream.sent)
-    assert first.HasField("mesh")
-    assert not second.HasField("mesh")
-    assert not second.in_specs
-    assert (third.mesh.axes[0].size, third.in_specs[0].spec.entries[0].axis_names) == (2, ["x"])
-    assert third.out_specs[0].HasField("spec")
-    stream.run()
-    np.testing.assert_array_equal(g, (np.arange(4.0) + 1) ** 2)
 
 
 def test_a_kernel_with_several_results_returns_a_tuple(client, stream):

@@ -47,9 +47,8 @@ class Servicer(profile_service_pb2_grpc.ProfileServiceServicer):
 @contextmanager
 def profile_of(directory, *pieces, servicer=None, timeout_s=30, **options):
     """A profile whose files are these pieces, each a path and some bytes."""
-    add = partial(
-        profile_service_pb2_grpc.add_ProfileServiceServicer_to_server, servicer or Servicer(*pieces, **options)
-    )
+    servicer = servicer or Servicer(*pieces, **options)
+    add = partial(profile_service_pb2_grpc.add_ProfileServiceServicer_to_server, servicer)
     with serving(add) as server, sc.connect(server.address, retries=False) as client:
         yield Profile(transport_of(client), directory, 0, lambda: deadline_after(timeout_s, 0))
 

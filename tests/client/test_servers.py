@@ -108,11 +108,7 @@ def two():
 def slow(delay_s, info=default_info):
     """The description of a server that takes its time."""
 
-    def describe(request, context):
-        time.sleep(delay_s)
-        return info()
-
-    return describe
+    return lambda request, context: time.sleep(delay_s) or info()
 
 
 def addresses(servers):

@@ -152,22 +152,6 @@ def test_ctrl_c_cancels_the_call(server, client, ended, operand):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def interrupting(number):
-    """Yields answers of a server that sends a signal at several moments.
-
-    The moment is chosen by how many chunks have come; each of them wakes code of gRPC that holds locks.
-    """
-    for moment in range(1, 40, 8):
-
-        def interrupt(requests, context, moment=moment):
-            for i, message in enumerate(echo_stream(requests, context)):
-                if i == moment:
-                    os.kill(os.getpid(), number)
-                yield message
-
-        yield interrupt
-
-
 @pytest.fixture
 def handle():
     """Sets the program's handler of a signal until the end of the test."""
@@ -204,7 +188,15 @@ def test_a_handler_that_raises_cancels_the_call_and_may_set_another(server, clie
         signal.signal(number, signal.SIG_IGN)
         raise TimeoutError("the alarm") from LookupError("its cause")
 
-    for server.execute_stream in interrupting(signal.SIGALRM):
+    for moment in range(1, 40, 8):  # chunks that have come, each of which wakes code of gRPC that holds locks
+
+        def interrupt(requests, context, moment=moment):
+            for i, message in enumerate(echo_stream(requests, context)):
+                if i == moment:
+                    os.kill(os.getpid(), signal.SIGALRM)
+                yield message
+
+        server.execute_stream = interrupt
         handle(signal.SIGALRM, raise_once)
         with pytest.raises(TimeoutError, match="the alarm") as caught:
             client.call("echo", np.zeros(40 * 2**20, np.uint8), timeout=25)

@@ -224,12 +224,9 @@ def test_a_rotation_voids_the_token_at_once_or_after_a_grace_period():
 
 
 @rows(("text", "hours"), [("90m", 1.5), ("12h", 12), ("30d", 720), ("8w", 1344)])
-def test_an_expiry_may_be_a_duration_from_now(text, hours):
+def test_an_expiry_may_be_a_duration_from_now_a_moment_or_never(text, hours):
     assert token_fields.parse_duration("grace", text) == timedelta(hours=hours)
     assert token_fields.parse_expiry("--expires", text, NOW) == NOW + timedelta(hours=hours)
-
-
-def test_an_expiry_may_be_a_moment_or_never():
     assert token_fields.parse_expiry("--expires", "2027-01-01T00:00:00Z", NOW) == NEW_YEAR
     assert token_fields.parse_expiry("--expires", "never", NOW) is None
 
