@@ -144,13 +144,12 @@ def test_an_array_that_came_too_late_is_deleted(memory, method):
     with_client(memory.server.address, use)
 
 
-@pytest.mark.parametrize("method", ["put", "diff"])
-def test_an_array_without_an_answer_is_located_and_deleted(memory, method):
+def test_an_array_without_an_answer_is_located_and_deleted(memory):
     memory.info.limits.lease_seconds = 0.2
 
     async def use(client):
         stored, release = memory.hold_answers()
-        task = asyncio.create_task(client.put([1.0]) if method == "put" else client.diff([1.0], keep=True))
+        task = asyncio.create_task(client.diff([1.0], keep=True))
         assert await asyncio.to_thread(stored.wait, 20)
         (handle,) = memory.stored
         await cancel(task)
