@@ -169,8 +169,8 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         yield answer(timing=TIMING)
 
     def answer(self, request, chunks, context, *, streamed):
-        given = [(i, operand) for i, operand in enumerate(request.operands) if operand.type.element_type]
-        present = [(operand.type, self.value(operand, chunks.get(i), context)) for i, operand in given]
+        operands = [(i, operand) for i, operand in enumerate(request.operands) if operand.type.element_type]
+        present = [(operand.type, self.value(operand, chunks.get(i), context)) for i, operand in operands]
         types = [arrays.from_proto(array_type) for array_type, _ in present]
         space, needed = request.result_space, sum(-(-array_type.nbytes // 64) * 64 for array_type in types)
         fits = space.segment_id and needed <= space.size_bytes
