@@ -13,6 +13,7 @@ import pytest
 from client.stream_server import PLAN_SLOTS, Call, in_threads, one_by_one, threads_named, wait_for
 from client.tasks import cancel
 from client_parts import stream_of
+from rows import rows
 
 import shardcall
 from shardcall import aio
@@ -58,6 +59,16 @@ def test_a_result_of_the_stream_equals_a_unary_one(client, server):
         np.testing.assert_array_equal(result.array, np.arange(4.0))
         assert result.array.flags.writeable
         assert result.array.flags.owndata
+
+
+@rows(
+    "operand",
+    [np.arange(6.0).reshape(2, 3).T, np.arange(4, dtype=">i4"), np.float32(3), True, [], np.zeros((3, 0), np.int8)],
+)
+def test_operands_of_every_layout_arrive(client, operand):
+    result = client.call("echo", operand).array
+    np.testing.assert_array_equal(result, operand)
+    assert result.dtype == np.asarray(operand).dtype.newbyteorder("=")
 
 
 def test_large_calls_do_not_take_the_stream(client, server, streams):

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from client.conftest import default_info, echo, echo_stream
+from client.stream_server import in_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -30,6 +31,19 @@ def counted(shape, dtype):
     dtype = parse_dtype(dtype)
     raw = np.arange(np.prod(shape, dtype=int) * dtype.itemsize) % (2 if dtype.kind == "b" else 7)
     return raw.astype(np.uint8).view(dtype).reshape(shape)
+
+
+@rows("dtype", NAMES)
+@rows("shape", [(), (0,), (3, 5), (2, 0, 4)])
+def test_every_element_type_comes_back_bit_for_bit(client, dtype, shape):
+    x = counted(shape, dtype)
+    result = client.call("echo", x).array
+    assert result.dtype == x.dtype
+    assert result.shape == x.shape
+    assert result.tobytes() == x.tobytes()
+    assert result.dtype.isnative
+    assert result.flags.writeable
+    assert result.flags.owndata
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "bool", "complex128"])
@@ -89,6 +103,13 @@ def test_a_result_is_an_array_to_numpy(client):
     with pytest.raises(ValueError, match=r"[Cc]opy"):
         np.asarray(result, dtype=np.int8, copy=False)
     np.testing.assert_array_equal(np.add(result, 1), [2.0, 3.0])
+
+
+def test_threads_share_a_client(client):
+    sizes = [10, 3 * MIB, 100, 2 * MIB] * 2
+    results = in_threads(len(sizes), lambda i: client.call("echo", np.full(sizes[i], i, np.uint8)).array)
+    for i, (size, result) in enumerate(zip(sizes, results, strict=True)):
+        np.testing.assert_array_equal(result, np.full(size, i, np.uint8))
 
 
 def test_a_closed_client_says_so(server):

@@ -38,6 +38,16 @@ def limit_arrays(memory, abort):
     return limit
 
 
+def test_unreferenced_arrays_are_deleted_before_the_next_array(limit_arrays, client):
+    limit_arrays(2)
+    h = client.put(np.arange(4.0))
+    for _ in range(5):
+        h = client.call("echo", h, keep=True).array
+    for _ in range(5):
+        h = client.put(np.arange(4.0))
+    np.testing.assert_array_equal(h, np.arange(4.0))
+
+
 def test_objects_in_a_cycle_are_collected_when_capacity_is_exhausted(limit_arrays, client):
     limit_arrays(1)
     gc.disable()

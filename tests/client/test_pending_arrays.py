@@ -206,6 +206,39 @@ def test_a_synchronous_client_raises_in_the_line_that_submits(connect, stream):
         client.synchronize()
 
 
+def test_dropped_arrays_are_deleted_after_the_calls_that_use_them(client, stream):
+    x = client.put([1.0])
+    handles = [bytes.fromhex(x.handle)]
+    for _ in range(3):
+        x = client.submit("add", x, 1)
+        handles.append(bytes.fromhex(x.handle))
+    deleted, used = set(), {}
+    for index, item in enumerate(stream.sent):
+        if isinstance(item, list):
+            assert all(used[handle] < index for handle in item)
+            deleted.update(item)
+        else:
+            operands = {operand for operand in item.operands if isinstance(operand, bytes)}
+            assert not deleted & operands
+            used.update(dict.fromkeys([*item.handles, *operands], index))
+    assert deleted == set(handles[:2])
+    stream.run()
+    assert x.get() == 4.0
+
+
+def test_an_array_that_is_deleted_by_name_goes_in_order(client, stream, memory):
+    x, y = client.put([1.0]), client.put([2.0])
+    h = client.submit("add", x, 1)
+    assert client.delete(x, y, h) == 3
+    assert [bytes.fromhex(y.handle)] == memory.deleted.get(timeout=20)
+    assert stream.sent[1] == [bytes.fromhex(x.handle), bytes.fromhex(h.handle)]
+    with pytest.raises(shardcall.ArrayLostError):
+        client.submit("add", h, 1)
+    stream.run()
+    assert client.list() == []
+    client.synchronize()
+
+
 def test_the_memory_of_a_long_chain_is_bounded(client, stream):
     stream.automatic = True
     x = client.submit("add", 0.0, 1.0)
@@ -238,10 +271,23 @@ def test_a_kernel_that_the_table_does_not_have_is_refused_by_the_server_in_the_s
     client.synchronize()
 
 
-def test_what_the_table_refuses_is_refused_without_a_call(client, stream):
-    with pytest.raises(shardcall.AxisError, match="axis=2 and x has 2 axes") as refused:
-        client.submit("diff", [[1.0, 2.0]], axis=2)
-    assert (refused.value.field, refused.value.reason, stream.sent) == ("axis", "AXIS_OUT_OF_RANGE", [])
+@pytest.mark.parametrize(
+    ("name", "operands", "parameters", "error", "message", "field"),
+    [
+        ("add", [1.0], {}, shardcall.OperandCountError, "needs operand 'y'", "y"),
+        ("add", [[1.0, 2.0], [1.0, 2.0, 3.0]], {}, shardcall.InvalidOperandError, "y has shape", "y"),
+        ("diff", [[[1.0, 2.0]]], {"axis": 2}, shardcall.AxisError, "axis=2 and x has 2 axes", "axis"),
+        ("diff", [[1.0, 2.0]], {"axes": 2}, shardcall.UnknownParameterError, "did you mean 'axis'", "axes"),
+        ("sum", [[1.0]], {"dtype": "float31"}, shardcall.OperandTypeError, "is no element type", "dtype"),
+    ],
+)
+def test_arguments_that_the_table_refuses_are_refused_in_the_same_line_without_a_call(
+    client, stream, name, operands, parameters, error, message, field
+):
+    with pytest.raises(error, match=message) as refused:
+        client.submit(name, *operands, **parameters)
+    assert (refused.value.field, refused.value.reason != "") == (field, True)
+    assert not stream.sent
 
 
 def test_the_types_of_a_kernel_without_an_entry_are_those_of_its_first_answer(client, stream):

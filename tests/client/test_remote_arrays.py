@@ -58,6 +58,22 @@ def test_an_array_is_described_without_a_round_trip(memory, client):
     assert memory.calls == []
 
 
+@BOTH_TRANSPORTS
+def test_an_array_is_an_operand_of_any_call(memory, client):
+    h = client.put(np.arange(6.0).reshape(2, 3))
+    memory.calls.clear()
+    result = client.call("echo", 1.0, h, in_specs=[P()])
+    np.testing.assert_array_equal(result.arrays[1], np.arange(6.0).reshape(2, 3))
+    client.diff(h, prepend=h)
+    client.matmul(np.ones((2, 2)), h)
+    for call in memory.calls:
+        assert "resident" in [operand.WhichOneof("source") for operand in call.operands]
+        assert call.call.mesh.axes[0].name == "x"
+        assert list(call.call.mesh.device_ids) == [0, 1, 2, 3]
+    specs = [[spec.HasField("spec") for spec in call.call.in_specs] for call in memory.calls]
+    assert specs == [[True, True], [True, True], [False, True]]
+
+
 def test_what_the_caller_says_comes_first(memory, client):
     h = client.put(np.arange(8.0), mesh=Mesh(x=2, device_ids=[0, 1]), spec=P("x"))
     memory.calls.clear()
