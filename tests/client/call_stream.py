@@ -4,6 +4,7 @@ import os
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from shardcall._src.transfer.download import Answer, ResidentResult
 from shardcall.v1 import kernel_pb2
 from shardcall_core.types import arrays
 from shardcall_core.types.errors import with_message
+
+LOST = shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST")
 
 
 @dataclass(eq=False)
@@ -54,32 +57,31 @@ class SentCall:
                 self.callbacks.pop()(self)
 
 
-@dataclass(eq=False)
-class SentRead:
+class SentRead(Future):
     """A read or a put that was sent."""
-
-    handle: bytes
-    outcome: Future = field(default_factory=Future)
 
     def result(self, deadline):
         try:
-            return self.outcome.result(deadline.remaining_s())
+            return super().result(deadline.remaining_s())
         except TimeoutError:
             raise shardcall.DeadlineExceededError("the array was not read in time") from None
+
+    def cancel(self):
+        self.set_exception(shardcall.CallCancelledError("cancelled"))
 
 
 class FakeCallStream:
     """Runs calls of NumPy's functions, in the order of sending; ``failures`` are the errors of kernels.
 
-    ``items`` are the calls and deletions that were sent and did not take effect yet; with ``automatic`` they do so at
-    once.
+    ``items`` are the calls and deletions that were sent and did not take effect yet, with what they do; with
+    ``automatic`` they do so at once.
     """
 
     is_refused = False
 
-    def __init__(self, memory, *, automatic=False):
+    def __init__(self, memory):
         self.memory = memory
-        self.automatic = automatic
+        self.automatic = False
         self.items = []
         self.sent = []
         self.failures = {}
@@ -94,24 +96,24 @@ class FakeCallStream:
         sent = SentCall(call, values, list(result_handles), lease_id, request_id, deadline)
         if sending is not None:
             sending(sent)
-        self.add(sent)
+        self.add(sent, partial(self.call, sent))
         return sent
 
     def read(self, handle, deadline, *, request_id=""):
-        sent = SentRead(handle)
+        sent = SentRead()
         with self.lock:
             if handle in self.memory.stored:
-                self.read_now(sent)
+                self.read_now(sent, handle)
             else:
-                self.items.append(sent)
+                self.items.append((sent, partial(self.read_now, sent, handle)))
         return sent
 
     def put(self, array, header, handle, deadline):
-        sent = SentRead(handle)
+        sent = SentRead()
         self.store(array, handle, header.lease_id)
         plan = kernel_pb2.Plan(mesh=MESH, results=[placement(arrays.to_proto(array))])
         result = ResidentResult(arrays.type_of(array), handle)
-        sent.outcome.set_result(Answer((result,), plan.SerializeToString(), kernel_pb2.CacheAnswer(), TIMING))
+        sent.set_result(Answer((result,), plan.SerializeToString(), kernel_pb2.CacheAnswer(), TIMING))
         return sent
 
     def store(self, array, handle, lease_id):
@@ -124,52 +126,40 @@ class FakeCallStream:
         return send().result(deadline)
 
     def delete(self, handles, *, with_named=False):
-        self.add(list(handles))
+        self.add(list(handles), lambda: [self.memory.stored.pop(handle, None) for handle in handles])
 
     def close(self):
-        for item in self.items:
-            if isinstance(item, SentCall):
-                item.cancel()
-            elif isinstance(item, SentRead):
-                item.outcome.set_exception(shardcall.CallCancelledError("cancelled"))
+        for sent, _ in self.items:
+            if not isinstance(sent, list):
+                sent.cancel()
 
-    def add(self, item):
+    def add(self, sent, deed):
         with self.lock:
-            self.items.append(item)
-            self.sent.append(item)
+            self.items.append((sent, deed))
+            self.sent.append(sent)
             if self.automatic:
                 self.run()
 
-    def run(self, count=None):
+    def run(self):
         with self.lock:
-            for item in self.items[:count]:
-                if isinstance(item, SentCall):
-                    self.call(item)
-                elif isinstance(item, SentRead):
-                    self.read_now(item)
-                else:
-                    for handle in item:
-                        self.memory.stored.pop(handle, None)
-            del self.items[:count]
+            for _, deed in self.items:
+                deed()
+            self.items.clear()
 
-    def read_now(self, read):
-        if (stored := self.memory.stored.get(read.handle)) is None:
-            read.outcome.set_exception(shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST"))
-            return
-        array_type = arrays.from_proto(stored.description.placement.type)
-        array = np.frombuffer(stored.data, array_type.dtype).reshape(array_type.shape)
-        read.outcome.set_result(Answer((array,), b"", kernel_pb2.CacheAnswer(), TIMING))
+    def read_now(self, read, handle):
+        if (stored := self.memory.stored.get(handle)) is None:
+            read.set_exception(LOST)
+        else:
+            read.set_result(Answer((stored.array,), b"", kernel_pb2.CacheAnswer(), TIMING))
 
     def call(self, call):
         error = self.failures.get(call.message.kernel)
         values = []
         for operand in call.operands:
             if isinstance(operand, bytes) and operand in self.memory.stored:
-                stored = self.memory.stored[operand]
-                array_type = arrays.from_proto(stored.description.placement.type)
-                values.append(np.frombuffer(stored.data, array_type.dtype).reshape(array_type.shape))
+                values.append(self.memory.stored[operand].array)
             elif isinstance(operand, bytes):
-                error = self.failed.get(operand) or shardcall.ArrayLostError("it is not there", reason="ARRAY_LOST")
+                error = self.failed.get(operand, LOST)
             else:
                 values.append(operand)
         if error is not None:
@@ -182,7 +172,6 @@ class FakeCallStream:
         for handle, array in zip(call.handles or [os.urandom(16) for _ in results], results, strict=True):
             self.store(array, handle, call.lease_id)
             kept.append(ResidentResult(arrays.type_of(array), handle))
-        plan = kernel_pb2.Plan(
-            kernel=call.message.kernel, mesh=MESH, results=[placement(arrays.to_proto(array)) for array in results]
-        )
+        placements = [placement(arrays.to_proto(array)) for array in results]
+        plan = kernel_pb2.Plan(kernel=call.message.kernel, mesh=MESH, results=placements)
         call.finish(Answer(tuple(kept), plan.SerializeToString(), kernel_pb2.CacheAnswer(), TIMING))

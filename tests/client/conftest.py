@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from client.memory_server import MemoryServer
-from client.stream_server import TIMING, StreamServer, rich_status
+from client.stream_server import MESH, TIMING, StreamServer, rich_status
 
 import shardcall
 from shardcall.v1 import (
@@ -21,25 +21,20 @@ from shardcall.v1 import (
     kernel_pb2,
     kernel_service_pb2,
     kernel_service_pb2_grpc,
-    mesh_pb2,
     server_info_service_pb2,
     server_info_service_pb2_grpc,
 )
 
-PLAN = kernel_pb2.Plan(
-    kernel="echo", mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=1)], device_ids=[0]), strategy="plain"
-)
+PLAN = kernel_pb2.Plan(kernel="echo", mesh=MESH, strategy="plain")
+BYTE_LIMITS = {"max_message_bytes": 2**23, "max_inline_bytes": 2**20, "max_chunk_bytes": 2**20, "max_call_bytes": 2**28}
+OTHER_LIMITS = {"max_call_seconds": 600, "max_rank": 8, "max_concurrent_calls": 4, "max_cached_programs": 16}
 MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="axis was 0, is 1")
 ECHO = kernel_pb2.KernelDescription(name="echo", version=1, summary="Returns its operands.")
 
 
 def echo(request: Any, context: grpc.ServicerContext) -> Any:
     """Answers with the present operands."""
-    results = [
-        kernel_service_pb2.Result(type=operand.type, inline=operand.inline)
-        for operand in request.operands
-        if operand.type.element_type
-    ]
+    results = [{"type": one.type, "inline": one.inline} for one in request.operands if one.type.element_type]
     return kernel_service_pb2.ExecuteResponse(results=results, plan=PLAN, cache=MISS, timing=TIMING)
 
 
@@ -47,15 +42,9 @@ def echo_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Itera
     """Answers with the present operands, in chunks of the sizes that they came in."""
     header = next(requests).header
     present = [i for i, operand in enumerate(header.operands) if operand.type.element_type]
-    results = [
-        kernel_service_pb2.Result(type=header.operands[i].type, streamed=kernel_service_pb2.StreamedTensor())
-        for i in present
-    ]
-    chunks = [
-        array_pb2.TensorChunk(index=i, offset=0, data=header.operands[i].inline.data)
-        for i in present
-        if header.operands[i].inline.data
-    ]
+    results = [{"type": header.operands[i].type, "streamed": {}} for i in present]
+    inline = {i: header.operands[i].inline.data for i in present}
+    chunks = [array_pb2.TensorChunk(index=i, data=data) for i, data in inline.items() if data]
     chunks = sorted([*chunks, *(request.chunk for request in requests)], key=lambda chunk: (chunk.index, chunk.offset))
     answer = kernel_service_pb2.ExecuteStreamResponse
     yield answer(header=kernel_service_pb2.ExecuteResponse(results=results, plan=PLAN, cache=MISS))
@@ -65,30 +54,18 @@ def echo_stream(requests: Iterator[Any], context: grpc.ServicerContext) -> Itera
     yield answer(timing=TIMING)
 
 
-def plan(request: Any, context: grpc.ServicerContext) -> Any:
-    return kernel_service_pb2.PlanResponse(plan=PLAN, cache=MISS, timing=TIMING)
-
-
 def compile_(request: Any, context: grpc.ServicerContext) -> Any:
     return kernel_service_pb2.CompileResponse(plan=PLAN, cache=MISS, timing=TIMING, compiled_text="HloModule echo")
 
 
-def default_info() -> Any:
+def default_info(**limits: int) -> Any:
+    """The description of a server, with other limits than the usual ones."""
     return server_info_service_pb2.GetServerInfoResponse(
-        devices=[server_info_service_pb2.Device(id=0, kind="cpu")],
+        devices=[{"id": 0, "kind": "cpu"}],
         platform="cpu",
         default_mesh=PLAN.mesh,
-        limits=server_info_service_pb2.Limits(
-            max_message_bytes=8 * 2**20,
-            max_inline_bytes=2**20,
-            max_chunk_bytes=2**20,
-            max_call_bytes=2**28,
-            max_call_seconds=600,
-            max_rank=8,
-            max_concurrent_calls=4,
-            max_cached_programs=16,
-        ),
-        versions=server_info_service_pb2.Versions(shardcall="0", jax="1", jaxlib="2"),
+        limits=BYTE_LIMITS | OTHER_LIMITS | limits,
+        versions={"shardcall": "0", "jax": "1", "jaxlib": "2"},
         epoch=7,
         ready=True,
     )
@@ -116,7 +93,7 @@ class FakeServer(kernel_service_pb2_grpc.KernelServiceServicer, server_info_serv
     execute: Callable[..., Any] = echo
     execute_stream: Callable[..., Iterator[Any]] = echo_stream
     call_stream: Callable[..., Iterator[Any]] = no_call_stream
-    plan: Callable[..., Any] = plan
+    plan: Callable[..., Any] = lambda *_: kernel_service_pb2.PlanResponse(plan=PLAN, cache=MISS, timing=TIMING)
     compile: Callable[..., Any] = compile_
     info: Callable[..., Any] = lambda request, context: default_info()
     requests: list[Any] = field(default_factory=list)
@@ -240,13 +217,7 @@ def stream_client(server: FakeServer, streams: Any) -> Iterator[shardcall.Client
 def abort() -> Abort:
     """Ends a call as the server's interceptor does: status, details and timing."""
 
-    def abort_call(
-        context: grpc.ServicerContext,
-        status: grpc.StatusCode,
-        reason: str,
-        message: str = "from the server",
-        **details: Any,
-    ) -> None:
+    def abort_call(context: Any, status: Any, reason: str, message: str = "from the server", **details: Any) -> None:
         rich = rich_status(status, reason, message, **details)
         timing = ("shardcall-timing-bin", TIMING.SerializeToString())
         context.set_trailing_metadata((("grpc-status-details-bin", rich), timing))

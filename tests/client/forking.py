@@ -153,32 +153,23 @@ def calls_of_a_failed_program_that_a_thread_was_about_to_send_fail_in_a_child():
     assert not failures
 
 
-class Version:
-    """Stands for a remote array's version; itself its base."""
-
-    def __init__(self, array):
-        self.version = self
-        self.base = lambda: self
-        self.array = lambda: array
-
-
-class OnMesh:
-    """Stands for a remote array."""
+class LeasedObject:
+    """Stands for an array of the caller, and its version, which a lease only keeps and loses."""
 
     def __init__(self):
-        self._version = Version(self)
+        self._version = type("Version", (), {"object": None})()
 
 
 def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
     deleted = []
     lease = Lease(60.0, lambda lease_id: None, deleted.append)
-    kept = lease.hold(b"parent's", OnMesh)
+    kept = lease.hold(b"parent's", LeasedObject)
     lease_id = lease.lease_id
 
     def begin():
         assert lease.lease_id != lease_id
         assert not lease.delete_dropped(deleted.append)
-        array = lease.hold(b"child's", OnMesh)
+        array = lease.hold(b"child's", LeasedObject)
         assert lease._thread is not None
         assert lease._thread.is_alive()
         assert lease.close() == ([b"child's"], [array._version])
@@ -193,18 +184,11 @@ def a_child_has_another_lease_and_deletes_nothing_of_its_parents():
 READY_SERVER = [sys.executable, "-c", "import sys; print('shardcall ready at here:1', flush=True); sys.stdin.read()"]
 
 
-def a_child_lets_the_local_server_alone():
-    server = ServerProcess(READY_SERVER)
+def a_child_lets_the_local_server_alone_which_ends_with_its_owner_though_a_child_goes_on():
+    server, go = ServerProcess(READY_SERVER), os.pipe()
     assert server.wait_for_ready(20) == "here:1"
     in_child(server.stop)
     assert server.process.poll() is None
-    server.stop()
-    assert server.process.returncode == 0
-
-
-def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
-    server, go = ServerProcess(READY_SERVER), os.pipe()
-    server.wait_for_ready(20)
     child = forked(lambda: (os.close(go[1]), os.read(go[0], 1)))
     server.process.stdin.close()
     assert server.process.wait(20) == 0
@@ -212,16 +196,6 @@ def a_server_ends_with_its_owner_though_a_child_of_that_goes_on():
         os.close(end)
     os.waitpid(child, 0)
     server.stop()
-
-
-class Ending:
-    """Stands for an object with RPCs that a fork ends."""
-
-    def __init__(self, deed):
-        self.deed = deed
-
-    def end_rpcs(self, timeout_s):
-        self.deed()
 
 
 SERVE = """
@@ -309,7 +283,8 @@ def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
     caller.start()
     is_calling.wait(20)
     forks._MAX_PAUSE_S = forks._MAX_WAIT_S = 20.0
-    forks._forks.ending["a key"] = ending = Ending(is_forking.set)
+    ending = type("Ending", (), {"end_rpcs": lambda self, timeout_s: is_forking.set()})()
+    forks._forks.ending["a key"] = ending  # an object with RPCs that a fork ends
 
     def check():
         assert forks.forked_quietly()

@@ -16,12 +16,10 @@ import grpc
 import numpy as np
 
 from shardcall.v1 import (
-    array_pb2,
     array_service_pb2,
     array_service_pb2_grpc,
     kernel_pb2,
     kernel_service_pb2,
-    mesh_pb2,
     segment_service_pb2,
     segment_service_pb2_grpc,
     timing_pb2,
@@ -32,8 +30,8 @@ from shardcall_core.wire.shared_memory import map_file
 MIB = 2**20
 STEP = 2 * MIB
 TIMING = timing_pb2.Timing(total_seconds=1.0)
-MESH = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=4)], device_ids=[0, 1, 2, 3])
-ROWS = mesh_pb2.PartitionSpec(entries=[mesh_pb2.PartitionSpecEntry(axis_names=["x"])])
+MESH = {"axes": [{"name": "x", "size": 4}], "device_ids": [0, 1, 2, 3]}
+ROWS = {"entries": [{"axis_names": ["x"]}]}
 
 
 @dataclass
@@ -43,6 +41,11 @@ class Stored:
     description: Any
     data: bytes
     lease_id: bytes
+
+    @property
+    def array(self):
+        array_type = arrays.from_proto(self.description.placement.type)
+        return np.frombuffer(self.data, array_type.dtype).reshape(array_type.shape)
 
 
 @dataclass
@@ -136,9 +139,8 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         self.segments[segment_id] = map_file(fd, size, populate=False)
         self.tickets[ticket] = (segment_id, fd)
         self.opened.append(size)
-        return segment_service_pb2.OpenSegmentResponse(
-            segment_id=segment_id, size_bytes=size, socket_path=str(self.path), ticket=ticket, ticket_seconds=5
-        )
+        segment = {"segment_id": segment_id, "size_bytes": size, "socket_path": str(self.path)}
+        return segment_service_pb2.OpenSegmentResponse(**segment, ticket=ticket, ticket_seconds=5)
 
     # The kernel.
 
@@ -163,16 +165,12 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         yield answer(header=self.answer(header, chunks, context, streamed=streamed))
         for index, data in streamed:
             for offset in range(0, len(data), MIB):
-                piece = array_pb2.TensorChunk(index=index, offset=offset, data=data[offset : offset + MIB])
-                yield answer(chunk=piece)
+                yield answer(chunk={"index": index, "offset": offset, "data": data[offset : offset + MIB]})
         yield answer(timing=TIMING)
 
     def answer(self, request, chunks, context, *, streamed):
-        present = [
-            (operand.type, self.value(operand, chunks.get(i), context))
-            for i, operand in enumerate(request.operands)
-            if operand.type.element_type
-        ]
+        operands = [(i, operand) for i, operand in enumerate(request.operands) if operand.type.element_type]
+        present = [(operand.type, self.value(operand, chunks.get(i), context)) for i, operand in operands]
         types = [arrays.from_proto(array_type) for array_type, _ in present]
         space, needed = request.result_space, sum(-(-array_type.nbytes // 64) * 64 for array_type in types)
         fits = space.segment_id and needed <= space.size_bytes
@@ -180,11 +178,9 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         for index, ((array_type, data), described) in enumerate(zip(present, types, strict=True)):
             result = kernel_service_pb2.Result(type=array_type)
             if request.keep_results:
-                stored = self.store(array_type, data, request.lease_id)
-                result.resident.handle = stored.description.handle
+                result.resident.handle = self.store(array_type, data, request.lease_id).description.handle
             elif fits:
-                self.memory(space.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-                result.segment.segment_id, result.segment.offset = space.segment_id, offset
+                self.write(result, data, space, offset, context)
                 offset += -(-described.nbytes // 64) * 64
             elif streamed is not None:
                 result.streamed.SetInParent()
@@ -196,6 +192,11 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
             results.append(result)
         plan = kernel_pb2.Plan(kernel="echo", mesh=MESH, results=[placement(array_type) for array_type, _ in present])
         return kernel_service_pb2.ExecuteResponse(results=results, plan=plan, timing=TIMING)
+
+    def write(self, result, data, space, offset, context):
+        """Puts a result into the segment of its buffer."""
+        self.memory(space.segment_id, context)[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        result.segment.segment_id, result.segment.offset = space.segment_id, offset
 
     def value(self, operand, chunks, context):
         source = operand.WhichOneof("source")
@@ -214,9 +215,8 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
 
     def store(self, array_type, data, lease_id, mesh=None, spec=None):
         size = arrays.from_proto(array_type).nbytes
-        description = array_service_pb2.ArrayDescription(
-            handle=secrets.token_bytes(16), mesh=mesh or MESH, placement=placement(array_type, spec), device_bytes=size
-        )
+        where = {"mesh": mesh or MESH, "placement": placement(array_type, spec), "device_bytes": size}
+        description = array_service_pb2.ArrayDescription(handle=secrets.token_bytes(16), **where)
         self.stored[description.handle] = Stored(description, bytes(data), lease_id)
         return self.stored[description.handle]
 
@@ -260,20 +260,17 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
         space, data = request.result_space, stored.data
         in_segment = space.segment_id and len(data) <= space.size_bytes
         if in_segment:
-            memory = self.memory(space.segment_id, context)
-            memory[space.offset : space.offset + len(data)] = np.frombuffer(data, np.uint8)
-            result.segment.segment_id, result.segment.offset = space.segment_id, space.offset
+            self.write(result, data, space, space.offset, context)
         else:
             result.streamed.SetInParent()
         answer = array_service_pb2.GetArrayResponse
         yield answer(header=array_service_pb2.GetArrayHeader(array=result))
         for offset in range(0, 0 if in_segment else len(data), MIB):
-            yield answer(chunk=array_pb2.TensorChunk(offset=offset, data=data[offset : offset + MIB]))
+            yield answer(chunk={"offset": offset, "data": data[offset : offset + MIB]})
         yield answer(timing=TIMING)
 
     def DescribeArray(self, request, context):
-        stored = self.find(request.handle, context)
-        return array_service_pb2.DescribeArrayResponse(array=stored.description)
+        return array_service_pb2.DescribeArrayResponse(array=self.find(request.handle, context).description)
 
     def ListArrays(self, request, context):
         ours = [item.description for item in self.stored.values() if item.lease_id == request.lease_id]
@@ -291,9 +288,6 @@ class MemoryServer(segment_service_pb2_grpc.SegmentServiceServicer, array_servic
 
 
 def placement(array_type, spec=None):
-    return kernel_pb2.ArrayPlacement(
-        type=array_type,
-        spec=spec or ROWS,
-        padded_shape=array_type.shape,
-        block_shape=[-(-n // 4) for n in array_type.shape],
-    )
+    shape = array_type.shape
+    blocks = [-(-n // 4) for n in shape]
+    return kernel_pb2.ArrayPlacement(type=array_type, spec=spec or ROWS, padded_shape=shape, block_shape=blocks)

@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
 
 import grpc
-from google.protobuf import any_pb2, duration_pb2
+from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
 
 TIMING = timing_pb2.Timing(receive_seconds=0.25, execute_seconds=0.5, total_seconds=1.0)
+MESH = {"axes": [{"name": "x", "size": 1}], "device_ids": [0]}
 HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
 PLAN_SLOTS = 256
 
@@ -36,81 +38,56 @@ class Call:
         """Answers with the operands."""
         if results is None:
             results = [
-                kernel_service_pb2.Result(type=array_type, inline=kernel_service_pb2.InlineTensor(data=operand.inline))
+                {"type": array_type, "inline": {"data": operand.inline}}
                 for array_type, operand in zip(self.prepared.operands, self.item.operands, strict=True)
                 if operand.WhichOneof("source") == "inline"
             ]
-        response = kernel_service_pb2.ExecuteResponse(results=results, cache=HIT, timing=TIMING)
-        answer = call_stream_pb2.StreamedAnswer(
-            number=self.item.number, response=response.SerializeToString(), transfers=transfers
-        )
-        self.stream.add_plan(answer, plan or self.plan())
+        self._send(plan or self.plan(), results=results, cache=HIT, transfers=transfers)
+
+    def _send(self, plan: Any, *, transfers: Any = (), **response: Any) -> None:
+        packed = kernel_service_pb2.ExecuteResponse(timing=TIMING, **response).SerializeToString()
+        answer = call_stream_pb2.StreamedAnswer(number=self.item.number, response=packed, transfers=transfers)
+        if plan is not None:
+            self.stream.add_plan(answer, plan)
         self.stream.send(answer)
 
     def plan(self) -> Any:
-        return kernel_pb2.Plan(
-            kernel=self.kernel,
-            mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [0]},
-            operands=[kernel_pb2.ArrayPlacement(type=array_type) for array_type in self.prepared.operands],
-            strategy="plain",
-        )
+        operands = [{"type": array_type} for array_type in self.prepared.operands]
+        return kernel_pb2.Plan(kernel=self.kernel, mesh=MESH, operands=operands, strategy="plain")
 
     def store(self) -> None:
         """Answers a put."""
-        result = kernel_service_pb2.Result(type=self.item.type)
-        result.resident.handle = self.item.handle
-        response = kernel_service_pb2.ExecuteResponse(results=[result], timing=TIMING)
-        answer = call_stream_pb2.StreamedAnswer(number=self.item.number, response=response.SerializeToString())
-        plan = kernel_pb2.Plan(mesh={"axes": [{"name": "x", "size": 1}], "device_ids": [0]})
+        plan = kernel_pb2.Plan(mesh=MESH)
         shape = self.item.type.shape
         plan.results.add(type=self.item.type, padded_shape=shape, block_shape=shape).spec.entries.add()
-        self.stream.add_plan(answer, plan)
-        self.stream.send(answer)
+        self._send(plan, results=[{"type": self.item.type, "resident": {"handle": self.item.handle}}])
 
     def keep(self) -> None:
         """Answers with one result that stays, under the client's handle if it has named one."""
         handles = list(self.item.result_handles) or [bytes(15) + b"s"]
         array_type = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
-        resident = kernel_service_pb2.ResidentArray(handle=handles[0])
         plan = self.plan()
         plan.results.add(type=array_type, padded_shape=[4], block_shape=[4]).spec.entries.add()
-        self.answer(results=[kernel_service_pb2.Result(type=array_type, resident=resident)], plan=plan)
+        self.answer(results=[{"type": array_type, "resident": {"handle": handles[0]}}], plan=plan)
 
     def send(self, array_type: Any, data: bytes) -> None:
         """Answers a read."""
-        response = kernel_service_pb2.ExecuteResponse(timing=TIMING)
-        response.results.add(type=array_type).inline.data = data
-        self.stream.send(call_stream_pb2.StreamedAnswer(number=self.item.number, response=response.SerializeToString()))
+        self._send(None, results=[{"type": array_type, "inline": {"data": data}}])
 
     def fail(self, *status: Any, **details: Any) -> None:
-        self.stream.send(
-            call_stream_pb2.StreamedAnswer(
-                number=self.item.number, status=rich_status(*status, **details), timing=TIMING
-            )
-        )
+        failed = rich_status(*status, **details)
+        self.stream.send(call_stream_pb2.StreamedAnswer(number=self.item.number, status=failed, timing=TIMING))
 
 
-def rich_status(
-    code: grpc.StatusCode,
-    reason: str,
-    message: str = "from the server",
-    *,
-    at: str = "",
-    retry_after_s: float = 0.0,
-    domain: str = "shardcall",
-    **metadata: str,
-) -> bytes:
+def rich_status(code, reason, message="from the server", *, at="", retry_after_s=0.0, domain="shardcall", **metadata):
     """Returns a serialized status with the details that the server's have."""
     details: list[Any] = []
     if reason:
         details.append(error_details_pb2.ErrorInfo(domain=domain, reason=reason, metadata=metadata))
     if at:
-        violation = error_details_pb2.BadRequest.FieldViolation(field=at, description=message)
-        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        details.append(error_details_pb2.BadRequest(field_violations=[{"field": at, "description": message}]))
     if retry_after_s:
-        delay = duration_pb2.Duration()
-        delay.FromMilliseconds(round(retry_after_s * 1000))
-        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+        details.append(error_details_pb2.RetryInfo(retry_delay=timedelta(seconds=retry_after_s)))
     packed = [any_pb2.Any() for _ in details]
     for box, detail in zip(packed, details, strict=True):
         box.Pack(detail)
@@ -160,9 +137,7 @@ class Stream:
     def drain(self) -> None:
         self.send_frame(call_stream_pb2.CallStreamResponse(draining=True))
 
-    def end(
-        self, code: grpc.StatusCode = grpc.StatusCode.OK, reason: str = "", message: str = "from the server", **more
-    ) -> None:
+    def end(self, code=grpc.StatusCode.OK, reason="", message="from the server", **more) -> None:
         """Ends the stream with a status."""
         self._outgoing.put((code, message, rich_status(code, reason, message, **more) if reason else b""))
 
@@ -251,6 +226,11 @@ def in_threads(count, work):
     futures = [pool.submit(work, i) for i in range(count)]
     pool.shutdown(wait=False)
     return [future.exception(60) or future.result() for future in futures]
+
+
+def threads_named(beginning):
+    """Returns the threads whose names begin so."""
+    return {thread for thread in threading.enumerate() if thread.name.startswith(beginning)}
 
 
 def wait_for(condition, seconds=60.0):

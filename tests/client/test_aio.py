@@ -11,10 +11,11 @@ import threading
 import time
 import weakref
 from functools import partial
+from types import SimpleNamespace
 
-import grpc
 import numpy as np
 import pytest
+from client.stream_server import threads_named
 from client.tasks import cancel, with_client
 from rows import rows
 
@@ -32,20 +33,11 @@ from shardcall.local_server import ServerProcess
 pytestmark = pytest.mark.usefixtures("quick_collections")
 
 LARGE = np.arange(2**19, dtype=np.float64)
-PAIRS = [
-    (aio.AsyncClient, shardcall.Client),
-    (aio.AsyncCompiledKernel, shardcall.CompiledKernel),
-    (aio.AsyncRemoteArray, shardcall.RemoteArray),
-    (aio.AsyncTracedFunction, shardcall.TracedFunction),
-]
 TRANSFORMING = {"jit", "value_and_grad", "grad", "checkpoint", "vmap"}
 AWAITED_ALONE = {"__call__", "repeat", "traced_function"}  # no coroutines in traced functions
 WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit", *TRANSFORMING}
 COMPUTING = {
-    *("jvp", "vjp"),
-    *("at", "sort"),
-    "bucket",
-    *("base", "flags", "flat", "strides", "view"),
+    *("jvp", "vjp", "at", "sort", "bucket", "base", "flags", "flat", "strides", "view"),
     *(name for cls in (ArrayProtocols, ArrayOperators, NumPyMethods) for name in vars(cls) if not name.startswith("_")),
 }  # which cannot be awaited
 
@@ -63,37 +55,24 @@ def attributes_of(cls, is_one):
     return {name: item for name in public(cls) if is_one(item := getattr(cls, name, None))}
 
 
-def is_property(item):
-    return isinstance(item, property)
-
-
-class Blocked:
-    """A handler that answers only after its caller has gone, and reports that it did."""
-
-    def __init__(self, ended):
-        self.ended = ended
-        self.came = threading.Semaphore(0)
-        self.gone = threading.Event()
-
-    def execute(self, request, context):
-        ended = self.ended(context)
-        self.came.release()
-        if ended.wait(20):
-            self.gone.set()
-        context.cancel()
-
-    def execute_stream(self, requests, context):
-        yield self.execute(next(requests), context)
-
-    async def has_come(self):
-        assert await asyncio.to_thread(self.came.acquire, timeout=20)
-
-
 @pytest.fixture
 def blocked(server, ended):
-    handler = Blocked(ended)
-    server.execute, server.execute_stream = handler.execute, handler.execute_stream
-    return handler
+    """Has the server answer only after its caller has gone, and report that a call has come and that it has gone."""
+    came, gone = threading.Semaphore(0), threading.Event()
+
+    def execute(request, context):
+        end = ended(context)
+        came.release()
+        if end.wait(20):
+            gone.set()
+        context.cancel()
+
+    async def has_come():
+        assert await asyncio.to_thread(came.acquire, timeout=20)
+
+    server.execute = execute
+    server.execute_stream = lambda requests, context: (yield execute(next(requests), context))
+    return SimpleNamespace(has_come=has_come, gone=gone)
 
 
 def test_both_worlds_are_entered_by_the_same_functions():
@@ -101,11 +80,13 @@ def test_both_worlds_are_entered_by_the_same_functions():
         assert inspect.signature(getattr(aio, name)) == inspect.signature(getattr(shardcall, name))
 
 
-@rows(("awaited", "plain"), PAIRS)
-def test_both_worlds_have_the_same_names_arguments_and_documentation(awaited, plain):
+@rows("of_both", ["Client", "CompiledKernel", "RemoteArray", "TracedFunction"])
+def test_both_worlds_have_the_same_names_arguments_and_documentation(of_both):
+    awaited, plain = getattr(aio, f"Async{of_both}"), getattr(shardcall, of_both)
     assert public(awaited) == public(plain) - (COMPUTING - public(awaited))
-    said = {name: item.__doc__ for name, item in attributes_of(plain, is_property).items() if name in public(awaited)}
-    assert {name: item.__doc__ for name, item in attributes_of(awaited, is_property).items()} == said
+    theirs, ours = (attributes_of(cls, lambda item: isinstance(item, property)) for cls in (plain, awaited))
+    said = {name: item.__doc__ for name, item in theirs.items() if name in public(awaited)}
+    assert {name: item.__doc__ for name, item in ours.items()} == said
     theirs = attributes_of(plain, inspect.isfunction)
     for name, method in attributes_of(awaited, inspect.isfunction).items():
         if name in {"__enter__", "__exit__", "close"} or method is theirs[name]:  # of both, such as a kernel's
@@ -164,14 +145,6 @@ def test_calls_run_side_by_side(server):
     assert [float(result.array) for result in with_client(server.address, use)] == list(range(20))
 
 
-def test_errors_are_those_of_the_other_client(server, abort):
-    server.execute = lambda request, context: abort(context, grpc.StatusCode.NOT_FOUND, "KERNEL_NOT_FOUND")
-    with pytest.raises(shardcall.KernelNotFoundError, match="from the server"):
-        with_client(server.address, lambda client: client.call("echo", 1.0))
-    with pytest.raises(shardcall.InvalidParameterError, match="timeout"):
-        with_client(server.address, lambda client: client.diff([1.0], timeout=-1))
-
-
 @pytest.mark.parametrize("operand", [1.0, LARGE], ids=["message", "stream"])
 def test_a_cancelled_task_ends_its_call(server, blocked, caplog, operand):
     execute = type(server)(server.address).execute
@@ -187,20 +160,6 @@ def test_a_cancelled_task_ends_its_call(server, blocked, caplog, operand):
         return await client.call("echo", 3.0)
 
     assert float(with_client(server.address, use).array) == 3.0
-
-
-def test_a_timeout_of_asyncio_ends_a_call(server, blocked):
-    async def use(client):
-        async with asyncio.timeout(None) as patience:
-            task = asyncio.ensure_future(client.call("echo", 1.0))
-            await blocked.has_come()
-            patience.reschedule(0)
-            await task
-
-    with pytest.raises(TimeoutError) as caught:
-        with_client(server.address, use)
-    assert not isinstance(caught.value, shardcall.ShardcallError)
-    assert blocked.gone.wait(20)
 
 
 def test_a_call_between_two_rpcs_is_cancelled_at_the_next(client):
@@ -227,23 +186,19 @@ def test_closing_ends_the_calls_in_flight(server, blocked):
     assert blocked.gone.wait(20)
 
 
-def threads_of_clients():
-    return {thread for thread in threading.enumerate() if thread.name.startswith("shardcall-aio")}
-
-
 def test_closing_and_a_connection_that_fails_leave_no_thread(server):
-    others = threads_of_clients()
+    others = threads_named("shardcall-aio")
 
     async def use(client):
         await client.call("echo", 1.0)
-        assert threads_of_clients() - others
+        assert threads_named("shardcall-aio") - others
 
     with_client(server.address, use)
-    assert not threads_of_clients() - others
+    assert not threads_named("shardcall-aio") - others
     with pytest.raises(shardcall.ServerUnavailableError, match="start one with: shardcall serve") as failed:
         with_client("localhost:1", use)
     assert failed  # which holds all that the attempt had, so that nothing is merely collected
-    assert not threads_of_clients() - others
+    assert not threads_named("shardcall-aio") - others
 
 
 def test_what_is_not_awaited_says_how_it_is():

@@ -15,17 +15,14 @@ from shardcall._src.device_arrays.remote_array import mark_lost
 
 def test_arrays_are_put_read_listed_and_deleted(memory):
     async def use(client):
-        assert await client.list() == []
         h = await client.put(np.arange(6.0).reshape(2, 3), spec=P("x"))
         for back in (await h.get(), await client.get(h), await client.get(h.handle)):
             np.testing.assert_array_equal(back, np.arange(6.0).reshape(2, 3))
-        assert isinstance(h, aio.AsyncRemoteArray)
         with pytest.raises(shardcall.InvalidOperandError, match="on the mesh"):
             await client.put(h)
         async with await client.put([1.0]) as second:
             assert await client.list() == [h, second]
-            assert h != second
-            assert {await client.describe(h), await client.describe(second.handle)} == {h, second}
+            assert [await client.describe(h), await client.describe(second.handle)] == [h, second]
         assert len(memory.stored) == 1
         with pytest.raises(shardcall.ArrayLostError, match="which was deleted"):
             await second.get()
@@ -59,12 +56,8 @@ def test_an_array_is_an_operand_of_every_method(memory):
         h = await client.put(x)
         memory.calls.clear()
         kernel = await client.compile("diff", Array((2, 2), "float64"), prepend=h)
-        results = [
-            await client.call("echo", h),
-            await client.diff(x, append=h),
-            await client.matmul(h, h),
-            await kernel(h),
-        ]
+        results = [await client.call("echo", h), await client.diff(x, append=h), await client.matmul(h, h)]
+        results.append(await kernel(h))
         assert (await client.plan("diff", h)).kernel == "echo"
         with pytest.raises(shardcall.InvalidOperandError, match="kep="):
             await kernel(h, kep=h)
@@ -151,13 +144,12 @@ def test_an_array_that_came_too_late_is_deleted(memory, method):
     with_client(memory.server.address, use)
 
 
-@pytest.mark.parametrize("method", ["put", "diff"])
-def test_an_array_without_an_answer_is_located_and_deleted(memory, method):
+def test_an_array_without_an_answer_is_located_and_deleted(memory):
     memory.info.limits.lease_seconds = 0.2
 
     async def use(client):
         stored, release = memory.hold_answers()
-        task = asyncio.create_task(client.put([1.0]) if method == "put" else client.diff([1.0], keep=True))
+        task = asyncio.create_task(client.diff([1.0], keep=True))
         assert await asyncio.to_thread(stored.wait, 20)
         (handle,) = memory.stored
         await cancel(task)

@@ -1,6 +1,5 @@
 """Values that become operands, and their types."""
 
-import array
 import copy
 
 import ml_dtypes
@@ -20,20 +19,13 @@ from shardcall_core.types.errors import OperandOverflowError
 # Arrays
 
 
+DATES = np.array(["2020"], "M8[s]")
+TYPE = shardcall.OperandTypeError
+
+
 class HasArray:
     def __array__(self, dtype=None, copy=None):
         return np.arange(3.0)
-
-
-class HasDLPack:
-    def __init__(self):
-        self._array = np.arange(6, dtype=np.float32).reshape(2, 3)
-
-    def __dlpack__(self, **options):
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self):
-        return self._array.__dlpack_device__()
 
 
 @rows(
@@ -49,25 +41,15 @@ class HasDLPack:
         ([], np.zeros(0)),
         (range(4), np.arange(4)),
         (HasArray(), np.arange(3.0)),
-        (HasDLPack(), np.arange(6, dtype=np.float32).reshape(2, 3)),
-        (array.array("d", [1, 2]), np.array([1.0, 2.0])),
-        (bytearray(b"\x01\x02"), np.array([1, 2], np.uint8)),
-        (memoryview(b"\x01\x02"), np.array([1, 2], np.uint8)),
         (np.array([1, 2], ">i4"), np.array([1, 2], np.int32)),
         (np.arange(6.0).reshape(2, 3).T, np.arange(6.0).reshape(2, 3).T),
-        (np.arange(10)[::-3], np.arange(10)[::-3]),
-        (np.broadcast_to(np.float32(1), (2, 2)), np.ones((2, 2), np.float32)),
-        (np.zeros((0, 3)), np.zeros((0, 3))),
-        (np.zeros((), ml_dtypes.bfloat16), np.zeros((), ml_dtypes.bfloat16)),
     ],
 )
 def test_whatever_numpy_takes_becomes_a_row_major_little_endian_array(value, expected):
     operand = row_major(as_operand(value, "operand 0"))
-    assert operand.dtype == expected.dtype
-    assert operand.shape == expected.shape
+    np.testing.assert_array_equal(operand, expected, strict=True)
     assert operand.flags.c_contiguous
     assert operand.dtype.byteorder in "=|<"
-    np.testing.assert_array_equal(operand, expected)
     assert as_bytes_view(operand).tobytes() == np.asarray(expected).tobytes()
 
 
@@ -82,18 +64,9 @@ def test_an_array_that_has_the_form_is_not_copied():
     [
         (np.ma.masked_array([1, 2], [True, False]), shardcall.InvalidOperandError, "filled"),
         *((value, shardcall.InvalidOperandError, "^x is no array") for value in ([[1], [1, 2]], [1, [2]])),
-        *(
-            (value, shardcall.OperandTypeError, "^x has element type")
-            for value in (["text"], [b"text"], [None], [{1: 2}], np.array(["2020"], "M8[s]"))
-        ),
-        *(
-            (np.zeros(3, dtype), shardcall.OperandTypeError, r"cannot travel; give its integers, \.view\('int64'\)")
-            for dtype in ("M8[s]", "m8[ns]")
-        ),
-        *(
-            (value, shardcall.OperandTypeError, r"^x is an integer below -2\*\*63 or above")
-            for value in (2**64, -(2**63) - 1, 10**5000)
-        ),
+        *((value, TYPE, "^x has element type") for value in (["text"], [b"text"], [None], [{1: 2}], DATES)),
+        *((dates, TYPE, r"cannot travel; give its integers, \.view\('int64'\)") for dates in (DATES, DATES - DATES)),
+        *((value, TYPE, r"^x is an integer below -2\*\*63 or above") for value in (2**64, -(2**63) - 1, 10**5000)),
     ],
 )
 def test_what_is_no_array_of_an_element_type_is_refused(value, error, says):
@@ -166,8 +139,7 @@ def test_equivalent_type_names_are_one_type():
     assert "bfloat16" in NAMES
     assert to_element_type(np.dtype(np.longlong)) == array_pb2.ELEMENT_TYPE_INT64
     assert to_element_type(np.dtype(">f8")) == array_pb2.ELEMENT_TYPE_FLOAT64
-    assert parse_dtype(float) == np.float64
-    assert parse_dtype(">i4") == np.dtype(np.int32)
+    assert (parse_dtype(float), parse_dtype(">i4")) == (np.float64, np.dtype(np.int32))
     assert parse_dtype(">i4").isnative
 
 
@@ -196,9 +168,7 @@ def test_long_doubles_are_refused_where_they_are_longer():
 
 @rows("value", ["float65", "", None, 3, object()])
 def test_what_is_no_dtype_is_refused(value):
-    with pytest.raises(
-        shardcall.OperandTypeError, match=r"dtype is .*, which names no element type; give one of: bool"
-    ):
+    with pytest.raises(TYPE, match=r"dtype is .*, which names no element type; give one of: bool"):
         parse_dtype(value)
 
 
@@ -220,15 +190,12 @@ def test_a_type_of_a_newer_server_is_an_error_with_advice():
 )
 def test_numbers_take_the_type_of_a_sum(name, of_array, number, dtype):
     array = np.ones(2, of_array)
-    beside = np.asarray(typed(name, (array, number))[1])
-    assert np.result_type(array, beside) == np.add(array, number).dtype == dtype
+    assert np.result_type(array, np.asarray(typed(name, (array, number))[1])) == np.add(array, number).dtype == dtype
 
 
 def test_bounds_that_no_element_can_be_beyond_count_for_nothing():
-    assert clip_operands(np.ones(2, np.uint8), -1, 300)[1:] == (None, None)
     assert clip_operands(np.ones(2, np.uint8), 1, 254)[1:] == (1, 254)
     assert clip_operands(np.ones(2, ml_dtypes.int4), -9, 7)[1:] == (None, None)
-    assert clip_operands(np.ones(2, np.float32), -(2**70), None)[1:] == (-(2.0**70), None)
     assert clip_operands([1, 2], -(2**70), 2**70)[1:] == (None, None)
 
 

@@ -50,15 +50,11 @@ def test_calls_that_are_alike_share_a_message_that_says_the_same(options):
     assert first == message(CallMemo(), **options)
 
 
-def test_meshes_that_are_alike_share_a_message():
+def test_meshes_that_are_alike_and_short_forms_share_a_message():
     memo = CallMemo()
     first = message(memo, mesh=Mesh(x=2, device_ids=[1, 0]))
     assert message(memo, mesh=Mesh({"x": 2}, device_ids=(1, 0))) is first
     assert len(memo) == 1
-
-
-def test_short_forms_share_the_message_of_the_long_ones():
-    memo = CallMemo()
     first = message(memo, mesh=Mesh(x=4, y=2), parameters={"spec": P("x")}, out_specs=[P("x", None)])
     for mesh, spec, out_spec in (({"x": 4, "y": 2}, "x", ("x", None)), ((4, 2), ["x"], ["x", None])):
         assert message(memo, mesh=mesh, parameters={"spec": spec}, out_specs=[out_spec]) is first
@@ -132,8 +128,7 @@ def test_a_kernel_compiled_ahead_keeps_what_it_was_compiled_for(server, client):
     client.diff(X, axis=0)
     client.diff(X, axis=-1)
     compiled(X)
-    axes = [request.call.parameters["axis"].int_value for request in server.requests]
-    assert axes == [0, 0, -1, 0]
+    assert [request.call.parameters["axis"].int_value for request in server.requests] == [0, 0, -1, 0]
 
 
 @pytest.mark.parametrize("is_placed_meanwhile", [False, True])
@@ -162,8 +157,7 @@ def test_the_largest_operand_decides_where_none_is_committed():
                 for i, mesh in zip((small, large), meshes, strict=True)
                 for placed in [MeshPlacement(placements[i], mesh, 64)]
             ]
-            sent = prepare("outer", operands, {}, memo=memo).message
-            assert sent == prepare("outer", operands, {}).message
+            assert prepare("outer", operands, {}, memo=memo).message == prepare("outer", operands, {}).message
     assert len(memo) == 4
 
 
@@ -226,23 +220,17 @@ def test_nodes_that_compute_the_same_are_equal():
     assert templates.find("mod", [ONES, ONES], {}).node == templates.find("remainder", [ONES, ONES], {}).node
 
 
-@pytest.mark.parametrize("keywords", [{"axis": 0.0}, {"axis": [0]}, {"mesh": None}, {"axis": (0.0, 1)}])
-def test_calls_with_values_that_may_change_or_that_are_no_parameters_have_none(keywords):
+@rows("keywords", [{"axis": 0.0}, {"axis": [0]}, {"mesh": None}, {"axis": (0.0, 1)}])
+def test_calls_with_values_that_may_change_or_of_other_parameters_or_kernels_have_none(keywords):
     templates = Templates()
     assert templates.find("sum", [ONES], {"axis": (0, 1)})
     assert templates.find("sum", [ONES], keywords) is None
-
-
-def test_calls_of_other_kernels_have_none():
-    assert Templates().find("of_a_package", [ONES], {}) is None
-
-
-def test_invalid_calls_are_refused():
+    assert templates.find("of_a_package", [ONES], {}) is None
     with pytest.raises(shardcall.ShardcallError):
-        Templates().find("add", [ONES, np.ones(5)], {})
+        templates.find("add", [ONES, np.ones(5)], {})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "operands", "keywords", "is_fusable"),
     [
         ("add", [ONES, ONES], {}, True),

@@ -133,20 +133,14 @@ def test_a_check_that_raises_has_failed_with_its_advice():
         yield checks.ok("first", "fine")
         raise sc.ShardingError("too small; make it larger")
 
-    assert checks.guarded("second", broken) == [
-        checks.Check("first", "ok", "fine"),
-        checks.Check("second", "failed", "too small", "make it larger"),
-    ]
+    failed = checks.Check("second", "failed", "too small", "make it larger")
+    assert checks.guarded("second", broken) == [checks.Check("first", "ok", "fine"), failed]
 
 
 def test_json_has_no_values_that_json_does_not_have():
     values = {"type": sc.Array(3, "int8"), "mesh": sc.Mesh(x=2), "nan": float("nan"), "a": np.array([1.5, np.inf])}
-    assert plain(values) == {
-        "type": "int8[3]",
-        "mesh": {"axes": {"x": 2}, "device_ids": None},
-        "nan": None,
-        "a": [1.5, None],
-    }
+    mesh = {"axes": {"x": 2}, "device_ids": None}
+    assert plain(values) == {"type": "int8[3]", "mesh": mesh, "nan": None, "a": [1.5, None]}
     assert plain((1 + 2j, np.bool_(True), sc.P("x", ("a", "b")))) == [[1.0, 2.0], True, ["x", ["a", "b"]]]
 
 
@@ -174,5 +168,4 @@ def test_a_pipe_breaks_no_line(monkeypatch, capsys, columns):
     output, errors = capsys.readouterr()
     (row,) = (line for line in output.splitlines() if name in line)
     assert spec.strip() in row
-    assert len(errors.splitlines()) == 1
-    assert len(output.splitlines()) == 5
+    assert (len(errors.splitlines()), len(output.splitlines())) == (1, 5)

@@ -30,10 +30,8 @@ def closed_port():
 def test_a_client_knows_its_server_and_shows_it_as_a_few_lines(server, client):
     info = client.server_info()
     assert (info.platform, info.epoch, len(info.devices)) == ("cpu", 7, 1)
-    assert info.default_mesh == shardcall.Mesh(x=1, device_ids=[0])
-    assert info.limits.max_call_bytes == 2**28
-    assert info.versions.jax == "1"
-    assert repr(client) == f"<Client of {server.address}, 1 cpu devices>"
+    assert (info.default_mesh, info.limits.max_call_bytes) == (shardcall.Mesh(x=1, device_ids=[0]), 2**28)
+    assert (info.versions.jax, repr(client)) == ("1", f"<Client of {server.address}, 1 cpu devices>")
     lines = str(info).splitlines()
     assert repr(info) == str(info)
     assert lines[0] == "devices        1 × cpu"
@@ -43,10 +41,7 @@ def test_a_client_knows_its_server_and_shows_it_as_a_few_lines(server, client):
 
 
 def test_kernels_print_as_a_table_and_one_as_a_page(client):
-    kernels = client.kernels()
-    assert [kernel.name for kernel in kernels] == ["echo"]
-    assert str(kernels).splitlines() == ["echo()", "    Returns its operands."]
-    assert repr(kernels) == str(kernels)
+    assert repr(client.kernels()) == str(client.kernels()) == "echo()\n    Returns its operands."
     assert str(client.kernel("echo")).splitlines() == ["echo()", "  Returns its operands."]
 
 
@@ -61,11 +56,9 @@ def test_an_attribute_that_is_a_kernel_of_the_server_is_explained(server, client
 
 
 def test_no_server_says_how_to_start_one(closed_port):
-    with pytest.raises(shardcall.ServerUnavailableError) as caught:
+    says = f"^no server answers at localhost:{closed_port}: the port is closed; start one with: shardcall serve$"
+    with pytest.raises(shardcall.ServerUnavailableError, match=says) as caught:
         shardcall.connect(f"localhost:{closed_port}")
-    assert str(caught.value) == (
-        f"no server answers at localhost:{closed_port}: the port is closed; start one with: shardcall serve"
-    )
     assert isinstance(caught.value, ConnectionError)
 
 
@@ -110,26 +103,21 @@ def listening():
         yield started
 
 
-def test_an_unresponsive_host_times_out(listening):
-    address = listening(lambda connection: None)
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"^nothing answered from .* within 0.1 s; see whether"):
-        shardcall.connect(address, connect_timeout=0.1)
-
-
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "timeout_s", "says"),
     [
-        (lambda it: it.recv(1000) and it.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "speaks no gRPC"),
-        (lambda it: it.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"), "speaks no gRPC"),
-        (lambda it: it.close(), "closed the connection at once"),
+        (lambda it: it.recv(1000) and it.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), 60, "speaks no gRPC"),
+        (lambda it: it.sendall(b"SSH-2.0-OpenSSH_9.6\r\n"), 60, "speaks no gRPC"),
+        (lambda it: it.close(), 60, "closed the connection at once"),
+        (lambda it: None, 0.1, "within 0.1 s"),
     ],
-    ids=["HTTP", "a greeting", "nothing"],
+    ids=["HTTP", "a greeting", "nothing", "silence"],
 )
-def test_another_service_has_a_specific_error(listening, answer, says):
+def test_another_service_and_an_unresponsive_host_have_specific_errors(listening, answer, timeout_s, says):
     address = listening(answer)
-    said = f"^what listens at {address} {says}; see whether the port is a shardcall server's"
-    with pytest.raises(shardcall.ServerUnavailableError, match=said):
-        shardcall.connect(address, connect_timeout=60)
+    begins = f"what listens at {address}" if timeout_s == 60 else f"nothing answered from {address}"
+    with pytest.raises(shardcall.ServerUnavailableError, match=f"^{begins} {says}; see whether"):
+        shardcall.connect(address, connect_timeout=timeout_s)
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
@@ -159,9 +147,8 @@ def test_what_grpc_says_of_a_connection_is_said_with_what_to_do(details, says):
 
 def test_what_the_system_says_of_an_address_is_passed_on():
     details = "ipv4:10.0.0.5:8470: Failed to connect to remote host: No route to host"
-    assert no_answer(details, parse_address("10.0.0.5:8470")) == (
-        "no server answers at 10.0.0.5:8470: No route to host; start one with: shardcall serve"
-    )
+    said = "no server answers at 10.0.0.5:8470: No route to host; start one with: shardcall serve"
+    assert no_answer(details, parse_address("10.0.0.5:8470")) == said
 
 
 def test_a_variable_that_nothing_reads_is_warned_of_once(server, monkeypatch):
@@ -171,8 +158,7 @@ def test_a_variable_that_nothing_reads_is_warned_of_once(server, monkeypatch):
     with pytest.warns(UserWarning, match="variable SHARDCALL_TOKN; did you mean SHARDCALL_TOKEN") as caught:
         shardcall.connect(server.address).close()
     shardcall.connect(server.address).close()  # a warning would be an error here
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
+    assert (len(caught), caught[0].filename) == (1, __file__)
 
 
 def test_a_grpc_server_without_our_services_has_a_specific_error(server):
@@ -183,9 +169,8 @@ def test_a_grpc_server_without_our_services_has_a_specific_error(server):
 
 @pytest.mark.parametrize("reason", ["MESH_NOT_READY", "SERVER_DRAINING"])
 def test_a_server_that_cannot_serve_says_why(server, abort, reason):
-    server.info = lambda request, context: abort(
-        context, grpc.StatusCode.UNAVAILABLE, reason, "its mesh is starting", retry_after_s=2
-    )
+    status = grpc.StatusCode.UNAVAILABLE, reason, "its mesh is starting"
+    server.info = lambda request, context: abort(context, *status, retry_after_s=2)
     says = r"is up and cannot serve now: its mesh is sta"
     with pytest.raises(shardcall.ServerUnavailableError, match=says) as caught:
         shardcall.connect(server.address)
@@ -195,11 +180,10 @@ def test_a_server_that_cannot_serve_says_why(server, abort, reason):
 def test_a_mesh_that_never_was_ready_is_reported_with_the_missing_hosts(server, abort):
     late = "the call's 5 s passed while waiting for the mesh's hosts: 1 that never joined; give it a longer timeout"
     server.info = lambda request, context: abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", late)
-    with pytest.raises(shardcall.ServerUnavailableError) as caught:
-        shardcall.connect(server.address)
     up = f"the server at {server.address} is up, but {late.partition(';')[0]}"
-    message = f"{up}; wait longer (connect_timeout=), or see: shardcall status"
-    assert caught.value.message == message
+    message = rf"^{up}; wait longer \(connect_timeout=\), or see: shardcall status$"
+    with pytest.raises(shardcall.ServerUnavailableError, match=message):
+        shardcall.connect(server.address)
 
 
 def test_other_refusals_pass_as_they_are(server, abort):
@@ -212,9 +196,7 @@ def test_other_refusals_pass_as_they_are(server, abort):
 
 
 def test_a_server_of_longer_messages_is_heard_out(server):
-    info = default_info()
-    info.limits.max_message_bytes = 2**40
-    server.info = lambda request, context: info
+    server.info = lambda request, context: default_info(max_message_bytes=2**40)
     with shardcall.connect(server.address) as client:
         assert client.call("echo", 1.0).array == 1.0
 
@@ -224,12 +206,6 @@ def test_no_proxy_comes_between_neighbours(server, monkeypatch, closed_port):
         monkeypatch.setenv(name, f"http://127.0.0.1:{closed_port}")
     with shardcall.connect(server.address) as client:
         assert client.kernels()
-
-
-@rows("timeout", [0, -1, "5"])
-def test_what_is_no_connect_timeout_is_refused(timeout):
-    with pytest.raises(shardcall.InvalidParameterError, match=r"timeout is"):
-        shardcall.connect("localhost:1", connect_timeout=timeout)
 
 
 @rows("patched", ["socket", "threading", ""])
@@ -248,9 +224,7 @@ LOCAL = [
     *("localhost:8470", "LOCALHOST:8470", "127.0.0.1:1", "127.9.9.9:65535", "[::1]:8470", "[::ffff:127.0.0.1]:8470"),
     *("unix:/run/shardcall.sock", "unix:///run/shardcall.sock", "unix:relative.sock"),
 ]
-REMOTE = [
-    *("[::ffff:10.0.0.1]:8470", "10.0.0.1:8470", "[2001:db8::1]:8470", "gpu-host.example.org:8470", "gpu_host:8470")
-]
+REMOTE = ["[::ffff:10.0.0.1]:8470", "10.0.0.1:8470", "[2001:db8::1]:8470", "gpu-host.example.org:8470", "gpu_host:1"]
 
 
 @rows("address", LOCAL + REMOTE)

@@ -2,29 +2,26 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from client.plans import MESSAGE, MISS
 from rows import rows
 
 import shardcall as sc
 from shardcall._src.calls.result import Result
+from shardcall._src.device_arrays import plan
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
-from shardcall._src.device_arrays.plan import Collective, DeviceMemory, Plan
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.rpc.deadline import deadline_after
 from shardcall._src.services.profile import Profile
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import ArrayPlacement, MeshPlacement
-from shardcall_core.types.kernels import (
-    KernelDescription,
-    OperandDescription,
-    ParameterDescription,
-    StrategyDescription,
-)
+from shardcall_core.types import kernels
 from shardcall_core.types.server_info import Device, Limits, ServerInfo, Versions
 from shardcall_core.types.usage import Usage
 
@@ -65,26 +62,8 @@ class Page(HTMLParser):
         return " ".join(self.texts)
 
 
-def placed(shape: tuple[int, ...], *entries: str | None) -> ArrayPlacement:
-    return ArrayPlacement(sc.Array(shape, "float64"), sc.P(*entries), shape, shape)
-
-
-def make_plan(reason: str = "the rule", operand: ArrayPlacement | None = None) -> Plan:
-    return Plan(
-        kernel="diff",
-        mesh=MESH,
-        operands=(operand or placed((16, 6), "x", "y"), None),
-        results=(placed((15, 6), "x", "y"),),
-        strategy="halo",
-        strategy_reason=reason,
-        collectives=(Collective("collective-permute", 1, 4096),),
-        flops_per_device=90.0,
-        memory=DeviceMemory(1, 2, 3),
-        key={"kernel": "diff"},
-        key_digest="f" * 64,
-        cache_hit=False,
-        explanation="nothing like it was cached",
-    )
+def make_plan(reason: str = "the rule") -> plan.Plan:
+    return replace(plan.from_proto(MESSAGE, MISS), strategy_reason=reason)
 
 
 def make_result(monkeypatch: pytest.MonkeyPatch, *arrays: Any) -> Result:
@@ -119,16 +98,11 @@ def make_array(spec: sc.P = BY_BOTH, shape: tuple[int, ...] = (16, 6), pending: 
     return RemoteArray(ArrayVersion(owner, ServerIdentity("here", 1), b"h", array_type, where, pending))  # type: ignore[arg-type]
 
 
-def make_kernel(name: str = "diff", text: str = "Differences.") -> KernelDescription:
-    return KernelDescription(
-        name,
-        1,
-        text,
-        (OperandDescription("x", text, optional=False),),
-        (ParameterDescription("n", text, 1, required=False),),
-        (StrategyDescription("halo", text),),
-        "always",
-    )
+def make_kernel(name: str = "diff", text: str = "Differences.") -> kernels.KernelDescription:
+    operands = (kernels.OperandDescription("x", text, optional=False),)
+    parameters = (kernels.ParameterDescription("n", text, 1, required=False),)
+    strategies = (kernels.StrategyDescription("halo", text),)
+    return kernels.KernelDescription(name, 1, text, operands, parameters, strategies, "always")
 
 
 def make_info(device_kind: str = "cpu") -> ServerInfo:
@@ -166,8 +140,7 @@ def test_a_display_is_closed_and_bounded_and_a_repr_is_for_people(make: Callable
 
 
 def test_a_result_shows_its_blocks_its_times_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = make_result(monkeypatch, np.arange(4096.0))
-    parsed = Page(result._repr_html_())
+    parsed = Page(make_result(monkeypatch, np.arange(4096.0))._repr_html_())
     assert "svg" in parsed.tags
     for text in ("diff → float64[4096]", ".array", "execute", "20.0%", "4.095e+03"):
         assert text in parsed.text
@@ -199,8 +172,3 @@ def test_a_profile_lists_its_files(tmp_path: Path) -> None:
     profile.path = tmp_path
     assert str(tmp_path) in repr(profile)
     assert "5 bytes" in Page(profile._repr_html_()).text
-
-
-def test_the_longest_phases_are_in_the_repr_of_a_timing() -> None:
-    assert repr(TIMING) == "<Timing 10 ms: transport 6 ms, execute 2 ms, receive 1 ms>"
-    assert repr(sc.Timing()) == "<Timing 0 ms>"

@@ -39,13 +39,7 @@ def test_every_reason_of_the_contract_and_every_status_of_grpc_has_a_class():
 @rows("error_class", CLASSES)
 def test_every_class_can_be_imported_created_shown_copied_and_pickled(error_class):
     assert getattr(shardcall, error_class.__name__) is error_class
-    fields = {
-        "reason": "REASON",
-        "field": "mesh",
-        "timing": Timing(total=1.0),
-        "status": grpc.StatusCode.INTERNAL,
-        "retry_after_s": 0.5,
-    }
+    fields = {"reason": "REASON", "field": "mesh", "timing": Timing(total=1.0), "status": LATE, "retry_after_s": 0.5}
     error = error_class("text", metadata={"axis": "3", "ndim": "2"}, **fields)
     for same in (error, copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert str(same) == same.message == "text"
@@ -60,18 +54,15 @@ def test_every_class_is_a_builtin_that_one_would_catch_and_where_the_docstring_h
     if error_class is shardcall.ShardcallError:
         return
     ours = [base for base in error_class.mro() if base in CLASSES]
-    others = {base for base in error_class.mro() if base not in ours}
-    assert others > {Exception, BaseException, object}
+    assert {base for base in error_class.mro() if base not in ours} > {Exception, BaseException, object}
     assert line.index(error_class.__name__) // 4 - 1 == len(ours) - 1
     if "(" in line:
-        named = line.split("(")[1].split(")")[0].rpartition(".")[2]
-        assert named in [base.__name__ for base in error_class.mro()]
+        assert line.split("(")[1].split(")")[0].rpartition(".")[2] in [base.__name__ for base in error_class.mro()]
 
 
 def test_an_axis_error_is_numpys():
     error = shardcall.AxisError("axis 3", metadata={"axis": "3", "ndim": "2"})
     assert isinstance(error, np.exceptions.AxisError)
-    assert isinstance(error, IndexError)
     assert (error.axis, error.ndim) == (3, 2)
     bare = shardcall.AxisError("axis 3", metadata={"axis": "x"})
     assert (bare.axis, bare.ndim) == (None, None)
@@ -100,8 +91,7 @@ def failed(server, client, abort):
         server.execute = end
         with pytest.raises(error_class, match=says) as caught:
             client.call("echo", 1.0)
-        if status is not grpc.StatusCode.CANCELLED:
-            assert caught.value.request_id == server.metadata[-1]["shardcall-request-id"]
+        assert caught.value.request_id == server.metadata[-1]["shardcall-request-id"]
         return caught.value
 
     return fail
@@ -120,9 +110,8 @@ def test_the_error_has_every_field_of_the_servers_status(failed):
 
 @rows("call", ["call", "plan", "compile"])
 def test_a_field_of_a_registered_kernel_has_its_callers_name(server, client, abort, call):
-    server.execute = server.plan = server.compile = lambda request, context: abort(
-        context, INVALID, "SPEC_TOO_LONG", "in_specs[1] is too long", at="in_specs[1]"
-    )
+    status = INVALID, "SPEC_TOO_LONG", "in_specs[1] is too long"
+    server.execute = server.plan = server.compile = lambda _, context: abort(context, *status, at="in_specs[1]")
     with pytest.raises(shardcall.ShardingError, match=r"^in_specs\[1\] is too long$") as caught:
         getattr(client, call)("matmul", 1.0, 1.0)
     assert caught.value.field == "rhs_spec"
@@ -138,12 +127,6 @@ def test_the_reason_decides_the_class(failed, reason):
     error = failed(shardcall.ShardcallError, grpc.StatusCode.UNKNOWN, "from the server", reason, says="from the server")
     assert error.reason == reason
     assert type(error) is ERRORS_BY_REASON[error_pb2.ErrorReason.Value(f"ERROR_REASON_{reason}")]
-
-
-def test_an_axis_error_knows_axis_and_rank(failed):
-    axis = {"axis": "5", "ndim": "2"}
-    error = failed(np.exceptions.AxisError, INVALID, "from the server", "AXIS_OUT_OF_RANGE", **axis)
-    assert (error.axis, error.ndim) == (5, 2)
 
 
 @rows(
@@ -166,10 +149,6 @@ def test_a_status_without_reason_has_a_class(failed, status):
     is_internal = status in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
     assert (error.request_id in str(error)) is is_internal
     assert not is_internal or (f"(request {error.request_id})" in str(error) == error.message)
-
-
-def test_a_call_cancelled_by_the_server_reports_its_shutdown(failed):
-    failed(shardcall.ServerUnavailableError, grpc.StatusCode.CANCELLED, "of a server that ends", says="shuts down")
 
 
 def test_keys_of_grpc_are_metadata(server, failed):

@@ -10,6 +10,7 @@ import threading
 import tomllib
 import weakref
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -53,26 +54,15 @@ def test_the_address_is_read_from_the_ready_line(start):
     process.stop()
 
 
-@pytest.mark.parametrize(
-    ("prints", "reason", "says"),
+@rows(
+    ("reason", "says"),
     [
-        (
-            "'x' * 10**6",
-            "pip install shardcall[server]",
-            r"\(exit status 1\); it printed.*pip install shardcall\[server\]$",
-        ),
-        (
-            "'a log line'",
-            "shardcall: setting port is -1: no",
-            r"^the local server .* \(exit status 1\): setting port is -1: no$",
-        ),
+        ("pip install shardcall[server]", r"\(exit status 1\); it printed.*x\npip install shardcall\[server\]$"),
+        ("shardcall: setting port is -1: no", r"^the local server .* \(exit status 1\): setting port is -1: no$"),
     ],
-    ids=["output", "one sentence"],
 )
-def test_the_error_of_a_failed_server_contains_its_output_or_the_sentence_that_says_why(
-    start, capsys, prints, reason, says
-):
-    process = start(f"import sys; print({prints}, file=sys.stderr); sys.exit({reason!r})")
+def test_the_error_of_a_failed_server_contains_its_output_or_the_sentence_that_says_why(start, capsys, reason, says):
+    process = start(f"import sys; print('x' * 10**6, file=sys.stderr); sys.exit({reason!r})")
     with pytest.raises(shardcall.ServerUnavailableError, match=f"(?s){says}"):
         process.wait_for_ready(30)
     assert capsys.readouterr().err == ""
@@ -100,12 +90,11 @@ def test_a_setting_that_the_command_refuses_is_named_as_python_has_it(capsys, se
     assert refused.field == next(iter(settings))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("settings", "said"),
     [({"devces": 3}, REFUSED[1][1]), ({"max_call_bytes": "abc"}, "setting max_call_bytes is 'abc': ")],
-    ids=["by the command", "by the server"],
 )
-def test_a_setting_that_the_server_refuses_is_an_error_of_its_caller(settings, said):
+def test_a_setting_that_the_command_or_the_server_refuses_is_an_error_of_its_caller(settings, said):
     with pytest.raises(shardcall.InvalidParameterError, match=f"^{said}") as caught:
         local(**settings)
     assert caught.value.field == next(iter(settings))
@@ -129,25 +118,14 @@ def test_the_log_of_a_server_that_is_ready_goes_to_its_callers_standard_error(st
     assert capsys.readouterr().err == f"{output}E0000 of a library\n{output}"
 
 
-class Blocking:
-    """A standard error that takes nothing."""
-
-    def __init__(self):
-        self.goes_on = threading.Event()
-
-    def write(self, text):
-        self.goes_on.wait(60)
-
-
-@pytest.mark.parametrize("stderr", [object(), Blocking()], ids=["broken", "blocking"])
-def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, monkeypatch, stderr):
-    flood = "import sys\nsys.stderr.write('line\\n' * 100_000)\n"
-    monkeypatch.setattr(sys, "stderr", stderr)
+@pytest.mark.parametrize("is_broken", [True, False])
+def test_a_standard_error_that_takes_nothing_does_not_hold_up_the_server(start, monkeypatch, is_broken):
+    flood, goes_on = "import sys\nsys.stderr.write('line\\n' * 100_000)\n", threading.Event()
+    monkeypatch.setattr(sys, "stderr", object() if is_broken else SimpleNamespace(write=lambda text: goes_on.wait(60)))
     process = start(flood + READY.format(address="a:1") + flood)
     process.wait_for_ready(30)
     assert process.process.wait(60) == 0
-    if isinstance(stderr, Blocking):
-        stderr.goes_on.set()
+    goes_on.set()
 
 
 def test_output_after_the_ready_line_is_drained(start):
@@ -159,8 +137,7 @@ def test_output_after_the_ready_line_is_drained(start):
 
 
 def test_a_server_that_does_not_stop_is_killed(start):
-    endless = READY.format(address="a:1") + "import threading\nthreading.Event().wait()\n"
-    process = start(endless, stop_timeout_s=0.05)
+    process = start(READY.format(address="a:1") + "import threading\nthreading.Event().wait()\n", stop_timeout_s=0.05)
     process.wait_for_ready(30)
     process.stop()
     assert process.process.returncode not in (0, None)
@@ -193,20 +170,10 @@ def test_a_private_server_logs_warnings_by_default(commands, monkeypatch):
 def test_settings_become_options(commands):
     with local(devices=4, log_level="error", tune_allocator=False, quiet=True, limit=3) as client:
         assert client.call("echo", 1.0).array == 1.0
-    assert commands[0].command == [
-        *(sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", "4", "--exit-with-stdin"),
-        *(
-            "--no-spare-worker",
-            "--warm-up-s",
-            "0",
-            "--log-level",
-            "error",
-            "--no-tune-allocator",
-            "--quiet",
-            "--limit",
-            "3",
-        ),
-    ]
+    python, *command = commands[0].command
+    settings = "--no-spare-worker --warm-up-s 0 --log-level error --no-tune-allocator --quiet --limit 3"
+    assert python == sys.executable
+    assert command == f"-m shardcall.cli serve --port 0 --devices 4 --exit-with-stdin {settings}".split()
     assert commands[0].process.returncode == 0
 
 
@@ -215,8 +182,8 @@ def test_the_server_gets_a_token_that_others_do_not_see_and_its_client_shows_it(
     for _ in range(2):
         with local() as client:
             client.call("echo", 1.0)
-        (token,) = commands[-1].environment.values()
-        assert list(commands[-1].environment) == ["SHARDCALL_TOKEN"]
+        ((name, token),) = commands[-1].environment.items()
+        assert name == "SHARDCALL_TOKEN"
         assert not any(token in word for word in commands[-1].command)
         assert server.metadata[-1]["authorization"] == f"Bearer {token}"
         tokens.add(token)
@@ -257,16 +224,13 @@ class Stub(local_server.ServerProcess):
 local_server.ServerProcess = Stub
 client = local_server.local()
 """
-    ended = subprocess.run(python(owner), capture_output=True, text=True, timeout=60, check=True)
-    assert ended.stderr == ""
+    assert subprocess.run(python(owner), capture_output=True, text=True, timeout=60, check=True).stderr == ""
     assert (tmp_path / "ended").exists()
 
 
-PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
-
-
 def test_the_packages_are_those_of_the_extras():
-    extras = PROJECT["optional-dependencies"]
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
     declared = {re.split(r"[<>=!\[]", requirement)[0] for requirement in (*extras["cli"], *extras["server"])}
     assert set(server_packages.MODULES) == declared - {"shardcall"}
 

@@ -105,7 +105,6 @@ assert os.waitpid(pid, 0)[1] == 0
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_holds_no_lock() -> None:
     """In a process of its own: JAX and gRPC, which other tests load, object to forks."""
     subprocess.run([sys.executable, "-c", _FORKING], check=True, timeout=60)

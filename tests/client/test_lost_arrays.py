@@ -8,11 +8,12 @@ import grpc
 import numpy as np
 import pytest
 from client.stream_server import wait_for
-from client_parts import sender_of, version_of
+from client_parts import version_of
 from rows import rows
 
 import shardcall
-from shardcall import Array, Mesh
+from shardcall import Array
+from shardcall._src.device_arrays.array_version import ServerIdentity
 
 pytestmark = pytest.mark.usefixtures("quick_collections")
 
@@ -20,16 +21,6 @@ pytestmark = pytest.mark.usefixtures("quick_collections")
 @pytest.fixture
 def client(shared_client):
     return shared_client
-
-
-@pytest.fixture
-def elsewhere(memory):
-    """An array of a client whose server is another one: other address, other epoch."""
-    with shardcall.connect(memory.server.address) as other:
-        array = other.put([1.0])
-        version_of(array).server = type(version_of(array).server)("elsewhere:1", 1)
-        yield array
-        version_of(array).server = sender_of(other).here
 
 
 @pytest.fixture
@@ -97,21 +88,24 @@ def test_a_call_without_capacity_is_not_repeated_in_vain(memory, limit_arrays, c
     assert len(memory.calls) == 1
 
 
-def test_an_array_on_another_server_is_refused_and_not_taken_for_lost(memory, client, elsewhere):
+def test_an_array_on_another_server_is_refused_and_not_taken_for_lost(memory, client):
+    elsewhere = client.put([1.0])
+    here, version_of(elsewhere).server = version_of(elsewhere).server, ServerIdentity("elsewhere:1", 1)
     memory.calls.clear()
     compiled = client.compile("echo", Array(1, "float64"))
-    for use in (client.delete, client.get, client.describe, lambda array: client.call("echo", array), compiled):
+    calls = [lambda array, make=make: make("echo", array) for make in (client.call, client.submit)]
+    for use in (client.delete, client.get, client.describe, *calls, compiled):
         with pytest.raises(shardcall.InvalidOperandError, match="is on the server at elsewhere:1, and this client"):
             use(elsewhere)
     assert not elsewhere.lost
-    assert memory.calls == []
-    assert len(memory.stored) == 1
+    assert (memory.calls, len(memory.stored)) == ([], 1)
+    version_of(elsewhere).server = here
 
 
 @pytest.mark.parametrize(("address", "epoch"), [("elsewhere:1", 7), ("", 1)], ids=["address", "epoch"])
 def test_one_server_may_have_two_addresses_and_its_mesh_may_restart(client, address, epoch):
     h = client.put([1.0])
-    version_of(h).server = type(version_of(h).server)(address or client.address, epoch)
+    version_of(h).server = ServerIdentity(address or client.address, epoch)
     assert h.get() == [1.0]
 
 
@@ -156,10 +150,6 @@ def test_an_array_larger_than_may_stay_is_refused_before_it_is_copied(memory):
         with pytest.raises(shardcall.ResourceExhaustedError, match=r"8,008 bytes.*8,000 bytes.*--max-resident-bytes"):
             client.put(np.zeros(1001))
         assert memory.calls == []
-
-
-def test_a_mesh_of_the_first_devices_shows_without_them(client):
-    assert "on Mesh(x=2)," in repr(client.put([1.0], mesh=Mesh(x=2, device_ids=[0, 1])))
 
 
 # Objects that share an array

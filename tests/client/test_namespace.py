@@ -25,13 +25,10 @@ def test_types_are_numpys_and_those_of_other_packages():
     assert xp.bfloat16 is ml_dtypes.bfloat16
     assert not xp.function_names & {"float32", "bool"}
     assert {"zeros", "tensordot", "astype", "finfo"} <= xp.function_names
-    assert xp.finfo(np.zeros(2)).bits == 64
-    assert xp.finfo("bfloat16").bits == 16
-    assert xp.iinfo("int4").max == 7
+    assert (xp.finfo(np.zeros(2)).bits, xp.finfo("bfloat16").bits, xp.iinfo("int4").max) == (64, 16, 7)
     assert xp.isdtype("bfloat16", ("integral", "real floating"))
     assert not xp.can_cast(np.zeros(2), np.float32)
     assert xp.result_type(np.int8, np.zeros(2, np.float32), 2.5) == np.float32
-    assert xp.broadcast_shapes((2, 1), (3,)) == (2, 3)
     assert len(xp.__array_namespace_info__().dtypes(device="mesh")) == 13
     with pytest.raises(ValueError, match="the only device"):
         xp.__array_namespace_info__().dtypes(device="cpu")
@@ -40,8 +37,7 @@ def test_types_are_numpys_and_those_of_other_packages():
 def test_functions_that_create_show_where():
     xp = Local()
     for name in ("zeros", "full", "arange", "linspace", "eye", "asarray", "ones_like", "from_dlpack"):
-        parameters = inspect.signature(getattr(xp, name)).parameters
-        assert [*parameters][-3:] == ["device", "mesh", "spec"]
+        assert [*inspect.signature(getattr(xp, name)).parameters][-3:] == ["device", "mesh", "spec"]
     with pytest.raises(TypeError):
         xp.zeros(3, mseh=None)
 

@@ -27,8 +27,7 @@ PAIR = Mesh(x=2, device_ids=[0, 1])
     ],
 )
 def test_spans_of_a_size_that_does_not_divide_leave_padding_out(shape, size, spans):
-    grid = block_grid(shape, P("x"), Mesh(x=size))
-    assert [grid.span(0, i) for i in range(size)] == spans
+    assert [block_grid(shape, P("x"), Mesh(x=size)).span(0, i) for i in range(size)] == spans
 
 
 @rows(("spec", "says"), [(P("x", None, None), "3 entries and the array has 2 axes"), (P("q"), "'q', which Mesh")])
@@ -84,11 +83,6 @@ def test_a_device_receives_what_it_does_not_hold(from_spec, from_mesh, to_spec, 
     assert (moved.operand, moved.from_mesh, moved.to_spec) == (1, from_mesh, to_spec)
 
 
-def test_an_array_padded_otherwise_moves_through_the_host_without_its_padding():
-    moved = transfer((5, 4), P("x", None), X, P(None, "x"), X)
-    assert (moved.through_host, moved.received_bytes) == (True, 5 * 4 * 8)
-
-
 def test_between_other_devices_of_several_hosts_too():
     moved = [
         transfer((8, 4), P("x", None), one, P("x", None), other, between_hosts=True)
@@ -108,12 +102,7 @@ def test_a_scalar_and_an_empty_array_receive_what_they_have():
     [
         ((8, 4), X, P(None, "x"), "operand 1 from P('x', None), 192 bytes between devices"),
         ((5, 4), X, P(None, "x"), "operand 1 from P('x', None), 160 bytes through the host"),
-        (
-            (8, 4),
-            TURNED,
-            P("x", None),
-            "operand 1 from P('x', None) on Mesh(x=4, device_ids=[3, 2, 1, 0]), 256 bytes between devices",
-        ),
+        ((8, 4), TURNED, P("x", None), f"operand 1 from P('x', None) on {TURNED}, 256 bytes between devices"),
     ],
 )
 def test_print_names_the_mesh_where_it_is_another(shape, from_mesh, to_spec, expected):

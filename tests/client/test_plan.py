@@ -1,40 +1,15 @@
 import pytest
+from client.plans import MESSAGE, MISS, entry
+from client.stream_server import HIT
 from rows import rows
 
 import shardcall
 from shardcall import Array, Mesh, P
 from shardcall._src.device_arrays import plan
-from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
+from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.placements import resharding
 from shardcall_core.placements.placement import ArrayPlacement
 from shardcall_core.types.errors import ProtocolError
-
-
-def entry(*names):
-    return mesh_pb2.PartitionSpecEntry(axis_names=names)
-
-
-ROWS = kernel_pb2.ArrayPlacement(
-    type=array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[3, 4]),
-    spec=mesh_pb2.PartitionSpec(entries=[entry("x"), entry()]),
-    padded_shape=[4, 4],
-    block_shape=[2, 4],
-)
-MESSAGE = kernel_pb2.Plan(
-    kernel="diff",
-    mesh=mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=2)], device_ids=[0, 1]),
-    operands=[ROWS, kernel_pb2.ArrayPlacement()],
-    results=[ROWS],
-    strategy="halo",
-    strategy_reason="axis 0 is sharded",
-    collectives=[kernel_pb2.Collective(kind="collective-permute", count=1, bytes_per_device=32768)],
-    flops_per_device=12.0,
-    memory=kernel_pb2.DeviceMemory(argument_bytes=64, output_bytes=65536, temp_bytes=0),
-    key_digest="0123456789abcdef" * 4,
-    key=[kernel_pb2.KeyPart(label="kernel", value="diff 1"), kernel_pb2.KeyPart(label="mesh", value="x=2")],
-)
-HIT = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_HIT)
-MISS = kernel_pb2.CacheAnswer(outcome=kernel_pb2.CACHE_OUTCOME_MISS, explanation="mesh was x=4, is x=2")
 
 
 def parsed_with(**more):
@@ -48,8 +23,7 @@ def test_a_plan_has_every_field_of_the_servers_message():
     parsed = plan.from_proto(MESSAGE, MISS)
     assert parsed.mesh == Mesh(x=2, device_ids=[0, 1])
     operand = ArrayPlacement(Array((3, 4), "float64"), P("x", None), (4, 4), (2, 4))
-    assert parsed.operands == (operand, None)
-    assert parsed.results == (operand,)
+    assert (parsed.operands, parsed.results) == ((operand, None), (operand,))
     assert parsed.collectives == (plan.Collective("collective-permute", 1, 32768),)
     assert parsed.memory == plan.DeviceMemory(64, 65536, 0)
     assert list(parsed.key.items()) == [("kernel", "diff 1"), ("mesh", "x=2")]
@@ -60,19 +34,17 @@ def test_a_plan_has_every_field_of_the_servers_message():
 
 
 def test_a_plan_says_what_the_strategies_took_that_were_timed():
-    timings = [
-        {"strategy": name, "seconds": took, "run_count": 9} for name, took in (("halo", 0.0126), ("gspmd", 0.12))
-    ]
+    took = {"halo": 0.0126, "gspmd": 0.12}
+    timings = [{"strategy": name, "seconds": seconds, "run_count": 9} for name, seconds in took.items()]
     parsed = parsed_with(strategy_timings=timings)
-    assert list(parsed.strategy_timings.items()) == [("halo", 0.0126), ("gspmd", 0.12)]
+    assert list(parsed.strategy_timings.items()) == list(took.items())
     assert parsed_with().strategy_timings == {}
     assert hash(parsed) == hash(parsed_with(strategy_timings=timings))
 
 
 def test_a_plan_reports_whether_the_bits_are_the_same_on_every_mesh():
-    assert not parsed_with().reproducible
     parsed = parsed_with(reproducible=True)
-    assert parsed.reproducible
+    assert (parsed_with().reproducible, parsed.reproducible) == (False, True)
     assert "  bits         the same on every mesh\n" in str(parsed)
 
 

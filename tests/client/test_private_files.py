@@ -16,17 +16,7 @@ from client.stream_server import in_threads
 from rows import rows
 
 from shardcall_core.wire import private_files
-from shardcall_core.wire.private_files import (
-    PrivateFileError,
-    is_private_folder,
-    make_temporary_folder,
-    open_entry,
-    open_guarded_folder,
-    open_private_folder,
-    read_file,
-    write_entry,
-    write_file,
-)
+from shardcall_core.wire.private_files import PrivateFileError, open_private_folder, read_file, write_file
 
 OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
@@ -181,11 +171,11 @@ def test_links_without_end_and_to_nothing_and_entries_that_are_links(file, folde
     with pytest.raises(FileNotFoundError):
         read_file(folder / "dangling", 1)
     (folder / "link").symlink_to(file)
-    descriptor = open_guarded_folder(folder)
+    descriptor = private_files.open_guarded_folder(folder)
     try:
         with pytest.raises(PrivateFileError, match="link is a symbolic link"):
-            open_entry(descriptor, "link", "link")
-        os.close(open_entry(descriptor, "file", file, is_secret=True))
+            private_files.open_entry(descriptor, "link", "link")
+        os.close(private_files.open_entry(descriptor, "file", file, is_secret=True))
     finally:
         os.close(descriptor)
 
@@ -238,8 +228,7 @@ def test_a_file_that_is_replaced_before_it_is_opened_is_checked_as_it_is(file, m
 
 def test_a_file_that_is_replaced_after_it_was_opened_is_not_read(file, monkeypatch):
     after(monkeypatch, "open", lambda: replace_with_another(file), count=2)
-    assert read_file(file, 7) == b"content"
-    assert file.read_bytes() == b"another"
+    assert (read_file(file, 7), file.read_bytes()) == (b"content", b"another")
 
 
 def test_a_folder_that_is_replaced_after_the_check_is_not_used(file, tmp_path, monkeypatch):
@@ -251,9 +240,6 @@ def test_a_folder_that_is_replaced_after_the_check_is_not_used(file, tmp_path, m
 
     after(monkeypatch, "open", replace)
     assert read_file(file, 7) == b"content"
-
-
-pytestmark = pytest.mark.usefixtures("no_descriptor_is_left")
 
 
 def mode_of(path: Path) -> int:
@@ -316,8 +302,7 @@ def test_a_file_that_is_there_stays_where_none_may_be_replaced(file):
     assert not write_file(file, b"new", replace=False)
     (file.parent / "dangling").symlink_to("none")
     assert not write_file(file.parent / "dangling", b"new", replace=False)
-    assert file.read_bytes() == b"content"
-    assert sorted(os.listdir(file.parent)) == ["dangling", "file"]
+    assert (file.read_bytes(), sorted(os.listdir(file.parent))) == (b"content", ["dangling", "file"])
 
 
 def test_of_several_writers_one_makes_the_file_and_it_is_complete(folder):
@@ -329,8 +314,7 @@ def test_of_several_writers_one_makes_the_file_and_it_is_complete(folder):
         return write_file(folder / "file", contents[i], replace=False)
 
     won = in_threads(len(contents), write)
-    assert won.count(True) == 1
-    assert (folder / "file").read_bytes() == contents[won.index(True)]
+    assert (won.count(True), (folder / "file").read_bytes()) == (1, contents[won.index(True)])
     assert os.listdir(folder) == ["file"]
 
 
@@ -342,8 +326,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_nothing_else(file, monke
     monkeypatch.setattr(os, failing, fail)
     with pytest.raises(OSError, match="No space left"):
         write_file(file, b"new", sync=True)
-    assert os.listdir(file.parent) == ["file"]
-    assert file.read_bytes() == b"content"
+    assert (os.listdir(file.parent), file.read_bytes()) == (["file"], b"content")
 
 
 def test_the_part_that_is_renamed_is_never_a_file_of_another(folder, tmp_path, monkeypatch):
@@ -368,7 +351,7 @@ def test_an_entry_is_written_into_an_open_folder_wherever_that_is_now(folder, tm
     descriptor = open_private_folder(folder)
     try:
         folder.rename(tmp_path / "moved")
-        assert write_entry(descriptor, "file", b"content")
+        assert private_files.write_entry(descriptor, "file", b"content")
     finally:
         os.close(descriptor)
     assert (tmp_path / "moved" / "file").read_bytes() == b"content"
@@ -427,7 +410,7 @@ def refuses(path: Path, says: str) -> None:
     """Checks that a folder is not private."""
     with pytest.raises(PrivateFileError, match=says):
         open_private_folder(path)
-    assert not is_private_folder(path.lstat())
+    assert not private_files.is_private_folder(path.lstat())
 
 
 @pytest.mark.parametrize("what", ["link", "dangling", "file"])
@@ -455,10 +438,10 @@ def test_a_private_folder_that_others_may_replace_is_refused(folder):
 
 
 def test_a_temporary_folder_is_private(tmp_path, without_umask):
-    path = Path(make_temporary_folder("some-", str(tmp_path)))
+    path = Path(private_files.make_temporary_folder("some-", str(tmp_path)))
     assert path.parent == tmp_path
     assert path.name.startswith("some-")
-    assert is_private_folder(path.lstat())
+    assert private_files.is_private_folder(path.lstat())
 
 
 def test_a_file_system_without_modes_keeps_no_temporary_folder(tmp_path, monkeypatch):
@@ -469,7 +452,7 @@ def test_a_file_system_without_modes_keeps_no_temporary_folder(tmp_path, monkeyp
 
     monkeypatch.setattr(private_files.tempfile, "mkdtemp", mkdtemp)
     with pytest.raises(PermissionError, match="does not keep a folder of this user with mode 0700"):
-        make_temporary_folder("some", str(tmp_path))
+        private_files.make_temporary_folder("some", str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 

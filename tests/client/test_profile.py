@@ -5,18 +5,18 @@ import queue
 import threading
 from concurrent import futures
 from contextlib import contextmanager
+from functools import partial
 
 import grpc
 import pytest
+from client.conftest import serving
 from client.tasks import cancel
+from client_parts import transport_of
 from rows import rows
 
 import shardcall as sc
-from shardcall._src.display.meters import Meters
 from shardcall._src.rpc.cancellation import Cancellation
 from shardcall._src.rpc.deadline import deadline_after
-from shardcall._src.rpc.servers import ServerEndpoint, ServerList
-from shardcall._src.rpc.transport import Transport
 from shardcall._src.services.profile import Profile
 from shardcall.aio.profile import AsyncProfile
 from shardcall.aio.threads import Threads
@@ -25,8 +25,8 @@ from shardcall_core.wire.metadata import REQUEST_ID_KEY
 
 
 class Servicer(profile_service_pb2_grpc.ProfileServiceServicer):
-    def __init__(self, pieces, end):
-        self.pieces, self.end = pieces, end
+    def __init__(self, *pieces, end=None, is_truncated=False):
+        self.pieces, self.end, self.is_truncated = pieces, end, is_truncated
         self.started, self.stopped = queue.SimpleQueue(), queue.SimpleQueue()
         self.answers = threading.Event()
         self.answers.set()
@@ -39,27 +39,18 @@ class Servicer(profile_service_pb2_grpc.ProfileServiceServicer):
     def StopProfile(self, request, context):
         self.stopped.put(None)
         for path, data in self.pieces:
-            yield profile_service_pb2.StopProfileResponse(path=path, data=data)
+            yield profile_service_pb2.StopProfileResponse(path=path, data=data, is_truncated=self.is_truncated)
         if self.end is not None:
             context.abort(self.end, "it ended")
 
 
 @contextmanager
-def profile_of(directory, *pieces, end=None, servicer=None, timeout_s=30):
+def profile_of(directory, *pieces, servicer=None, timeout_s=30, **options):
     """A profile whose files are these pieces, each a path and some bytes."""
-    with futures.ThreadPoolExecutor(2) as threads:
-        server = grpc.server(threads)
-        profile_service_pb2_grpc.add_ProfileServiceServicer_to_server(servicer or Servicer(pieces, end), server)
-        port = server.add_insecure_port("127.0.0.1:0")
-        server.start()
-        transport = Transport(
-            ServerList([ServerEndpoint("here", lambda: grpc.insecure_channel(f"127.0.0.1:{port}"))]), Meters(False)
-        )
-        try:
-            yield Profile(transport, directory, 0, lambda: deadline_after(timeout_s, 0))
-        finally:
-            transport.close()
-            server.stop(0).wait()
+    servicer = servicer or Servicer(*pieces, **options)
+    add = partial(profile_service_pb2_grpc.add_ProfileServiceServicer_to_server, servicer)
+    with serving(add) as server, sc.connect(server.address, retries=False) as client:
+        yield Profile(transport_of(client), directory, 0, lambda: deadline_after(timeout_s, 0))
 
 
 def files(directory):
@@ -77,8 +68,7 @@ def test_pieces_become_files_in_a_new_folder_every_time(tmp_path):
     assert profile.path != first
     for folder in (first, profile.path):
         assert folder.parent == tmp_path / "plugins" / "profile"
-        assert files(folder) == {"a.pb", "host/b.gz", "empty"}
-        assert (folder / "a.pb").read_bytes() == b"one"
+        assert (files(folder), (folder / "a.pb").read_bytes()) == ({"a.pb", "host/b.gz", "empty"}, b"one")
 
 
 @rows(("directory", "seconds", "field"), [(None, 0, "directory"), ("d", "1", "max_seconds")])
@@ -89,7 +79,7 @@ def test_what_is_no_folder_and_no_time_is_refused(directory, seconds, field):
 
 
 def test_one_that_is_asked_for_wrongly_does_not_begin(tmp_path):
-    servicer = Servicer([], None)
+    servicer = Servicer()
     refused = pytest.raises(sc.InvalidParameterError, match="timeout is -1")
     with profile_of(tmp_path, servicer=servicer, timeout_s=-1.0) as profile, refused:
         profile.start()
@@ -97,7 +87,7 @@ def test_one_that_is_asked_for_wrongly_does_not_begin(tmp_path):
 
 
 def test_a_profile_whose_start_was_abandoned_before_the_answer_is_stopped(tmp_path):
-    servicer, cancellation = Servicer([("a.pb", b"a")], None), Cancellation()
+    servicer, cancellation = Servicer(("a.pb", b"a")), Cancellation()
     servicer.answers.clear()
     with profile_of(tmp_path, servicer=servicer) as profile, futures.ThreadPoolExecutor(1) as thread:
 
@@ -153,7 +143,7 @@ def test_the_error_of_the_block_passes_where_stopping_fails_too(tmp_path):
 
 
 def test_a_recording_that_a_cancelled_task_has_begun_is_ended(tmp_path):
-    servicer, began, go_on = Servicer([], None), threading.Event(), threading.Event()
+    servicer, began, go_on = Servicer(), threading.Event(), threading.Event()
     with profile_of(tmp_path, servicer=servicer) as profile:
         start = profile.start
 
@@ -178,16 +168,9 @@ def test_a_recording_that_a_cancelled_task_has_begun_is_ended(tmp_path):
         assert servicer.stopped.get(timeout=20) is None
 
 
-class Truncated(Servicer):
-    def StopProfile(self, request, context):
-        yield profile_service_pb2.StopProfileResponse(path="a", data=b"1", is_truncated=True)
-
-
-@pytest.mark.parametrize(
-    ("servicer", "is_truncated"), [(Truncated((), None), True), (Servicer([("a", b"1")], None), False)]
-)
-def test_a_profile_says_whether_the_server_ended_it_early(tmp_path, servicer, is_truncated):
-    with profile_of(tmp_path, servicer=servicer) as profile:
+@rows("is_truncated", [True, False])
+def test_a_profile_says_whether_the_server_ended_it_early(tmp_path, is_truncated):
+    with profile_of(tmp_path, ("a", b"1"), is_truncated=is_truncated) as profile:
         assert not profile.is_truncated
         profile.stop()
     assert profile.is_truncated is is_truncated

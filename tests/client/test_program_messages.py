@@ -99,7 +99,7 @@ def constant(content: str, kernel: str = "add") -> str:
     return f'graphs {{ nodes {{ kernel: "{kernel}" {operands} }} results {{ node: 0 }} }}'
 
 
-FLOAT64 = "element_type: ELEMENT_TYPE_FLOAT64"
+F64 = "element_type: ELEMENT_TYPE_FLOAT64"
 
 
 def program(*nodes: str, results: str = "results { node: 0 }") -> str:
@@ -108,6 +108,7 @@ def program(*nodes: str, results: str = "results { node: 0 }") -> str:
 
 
 F, INPUT, LAST = 'kernel: "f"', "results { input: 0 }", "results { node: 1 }"
+FORM = r"graphs\[0\] is not in its canonical form: "
 MALFORMED = (
     ("", "graphs is empty"),
     ("graphs {}", r"graphs\[0\].results is empty"),
@@ -125,9 +126,9 @@ MALFORMED = (
     (program(f"{F} in_specs {{}}"), "canonical form"),
     (
         program(f"{F} operands {{ input: 0 }}", 'kernel: "g"', results=LAST),
-        r"graphs\[0\] is not in its canonical form: n",
+        FORM + "n",
     ),
-    (program(F, F, results=f"results {{ node: 0 }} {LAST}"), r"graphs\[0\] is not in its canonical form: number"),
+    (program(F, F, results=f"results {{ node: 0 }} {LAST}"), FORM + "number"),
     (program(results=INPUT) + program(results=INPUT), "every body once"),
     (program(results=INPUT) + program(F), "every body once"),
 )
@@ -145,14 +146,11 @@ def test_malformed_messages_are_refused_by_field(text: str, message: str) -> Non
     (
         (r'type { } data: ""', r"nodes\[0\].operands\[1\].constant.type.element_type is unknown"),
         (r"type { element_type: 99 }", r"constant.type.element_type is unknown"),
-        (f"type {{ {FLOAT64} shape: 2 }} data: '12345678'", r"constant.data has 8 bytes, and float64 \[2\] has 16"),
-        (f"type {{ {FLOAT64} shape: -1 }} data: ''", r"constant.type.shape is \[-1\]; give sizes from 0 to 512"),
-        (f"type {{ {FLOAT64} shape: 4611686018427387904 }} data: ''", r"shape is \[4611686018427387904\]; give sizes"),
-        (
-            f"type {{ {FLOAT64} shape: 65 }} data: '{'x' * 520}'",
-            r"constant.data has 520 bytes; at most 512 are allowed",
-        ),
-        (f"type {{ {FLOAT64} {'shape: 1 ' * 65} }} data: '12345678'", r"shape has 65 axes; at most 64 are allowed"),
+        (f"type {{ {F64} shape: 2 }} data: '12345678'", r"constant.data has 8 bytes, and float64 \[2\] has 16"),
+        (f"type {{ {F64} shape: -1 }} data: ''", r"constant.type.shape is \[-1\]; give sizes from 0 to 512"),
+        (f"type {{ {F64} shape: 4611686018427387904 }} data: ''", r"shape is \[4611686018427387904\]; give sizes"),
+        (f"type {{ {F64} shape: 65 }} data: '{'x' * 520}'", r"constant.data has 520 bytes; at most 512 are allowed"),
+        (f"type {{ {F64} {'shape: 1 ' * 65} }} data: '12345678'", r"shape has 65 axes; at most 64 are allowed"),
     ),
 )
 def test_malformed_constants_are_refused_by_field(content: str, message: str) -> None:
@@ -160,7 +158,7 @@ def test_malformed_constants_are_refused_by_field(content: str, message: str) ->
 
 
 def test_constants_are_operands_of_nodes_that_run_no_graph() -> None:
-    content = f"type {{ {FLOAT64} }} data: '12345678'"
+    content = f"type {{ {F64} }} data: '12345678'"
     error = refusal(text_format.Parse(constant(content, "scan"), Program()))
     assert str(error).startswith("graphs[0].nodes[0].operands[1].constant is set for scan, which runs graphs")
     text = f"graphs {{ results {{ constant {{ {content} }} }} }}"
@@ -169,8 +167,7 @@ def test_constants_are_operands_of_nodes_that_run_no_graph() -> None:
 
 @rows("array", [np.arange(3), np.float64(-0.0), np.array([], "f4"), np.ones((2, 1), bool), np.array([1j], ">c16")])
 def test_constants_survive_their_message(array: np.ndarray) -> None:
-    item = Constant.of(np.asarray(array))
-    graph = Graph((Node("add", (X, item)),), (Value(0, 0),))
+    graph = Graph((Node("add", (X, Constant.of(np.asarray(array)))),), (Value(0, 0),))
     again = from_message(Program.FromString(to_message(graph).SerializeToString()))
     assert again == graph
     (read,) = [operand for operand in again.nodes[0].operands if isinstance(operand, Constant)]
@@ -222,30 +219,23 @@ def doubled(times: int) -> Graph:
     return graph
 
 
-LIMITS = {
-    "nodes": (changed(lambda graph, node: graph.nodes.extend([node] * MAX_NODES)), "4,097 nodes"),
-    "operands": (changed(lambda graph, node: node.operands.extend([graph.results[0]] * 64)), "65 operands"),
-    "results": (changed(lambda graph, node: graph.results.extend([graph.results[0]] * 1024)), "1,025 results"),
-    "parameters": (changed(lambda graph, node: [node.parameters.add() for _ in range(65)]), "65 parameters"),
-    "specs": (changed(lambda graph, node: [node.out_specs.add() for _ in range(65)]), "65 specs"),
-    "graphs": (Program(graphs=to_message(negative()).graphs[:] * 1025), "1,025 graphs"),
-    "kernel": (changed(lambda _, node: setattr(node, "kernel", "x" * 1025)), "kernel has 1,025 characters"),
-    "text": (
-        changed(lambda _, node: node.parameters.add(name="a", string_value="x" * 4097)),
-        "string_value has 4,097 characters",
-    ),
-    "integers": (
-        changed(lambda _, node: node.parameters.add(name="a").int_list.values.extend([0] * 65)),
-        "int_list has 65 integers",
-    ),
-    "bytes": (changed(lambda _, node: setattr(node, "kernel", "x" * MAX_BYTES)), "bytes; at most 1,048,576"),
-    "expanded": (to_message(doubled(12)), "nodes, those of bodies included,"),
-}
+LIMITS = (
+    (changed(lambda graph, node: graph.nodes.extend([node] * MAX_NODES)), "4,097 nodes"),
+    (changed(lambda graph, node: node.operands.extend([graph.results[0]] * 64)), "65 operands"),
+    (changed(lambda graph, node: graph.results.extend([graph.results[0]] * 1024)), "1,025 results"),
+    (changed(lambda graph, node: [node.parameters.add() for _ in range(65)]), "65 parameters"),
+    (changed(lambda graph, node: [node.out_specs.add() for _ in range(65)]), "65 specs"),
+    (Program(graphs=to_message(negative()).graphs[:] * 1025), "1,025 graphs"),
+    (changed(lambda _, node: setattr(node, "kernel", "x" * 1025)), "kernel has 1,025 characters"),
+    (changed(lambda _, node: node.parameters.add(string_value="x" * 4097)), "string_value has 4,097 characters"),
+    (changed(lambda _, node: node.parameters.add().int_list.values.extend([0] * 65)), "int_list has 65 integers"),
+    (changed(lambda _, node: setattr(node, "kernel", "x" * MAX_BYTES)), "bytes; at most 1,048,576"),
+    (to_message(doubled(12)), "nodes, those of bodies included,"),
+)
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-def test_limits_are_checked_before_anything_is_expanded(limit: str) -> None:
-    message, expected = LIMITS[limit]
+@rows(("message", "expected"), LIMITS)
+def test_limits_are_checked_before_anything_is_expanded(message: Program, expected: str) -> None:
     assert expected in str(refusal(message))
 
 

@@ -37,14 +37,10 @@ class Terminal:
         mine, theirs = pty.openpty()
         self.drawn = ""
         self._screen = mine
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(SETUP) + textwrap.dedent(code)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            text=True,
-            env={**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment},
-        )
+        command = [sys.executable, "-c", textwrap.dedent(SETUP) + textwrap.dedent(code)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": theirs}
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100", **environment}
+        self.process = subprocess.Popen(command, text=True, env=environment, **pipes)
         os.close(theirs)
 
     def __enter__(self):
@@ -59,8 +55,7 @@ class Terminal:
         """Reads what is drawn until a text comes; whatever comes before it is kept too."""
         start = len(self.drawn)
         while text not in self.drawn[start:]:
-            drawn = self._read()
-            assert drawn, f"the program ended without {text!r}; it drew {self.drawn!r}"
+            assert self._read(), f"the program ended without {text!r}; it drew {self.drawn!r}"
         return self.drawn[start:]
 
     def go_on(self):
@@ -93,11 +88,8 @@ def test_a_callback_gets_the_end_of_every_phase():
         meter.download(0)
         meter.download(3)
         meter.add(3)
-    assert [(one.phase, one.done_bytes, one.total_bytes) for one in reports] == [
-        ("compiling", 0, 0),
-        ("upload", 6, 6),
-        ("download", 3, 3),
-    ]
+    ends = [(one.phase, one.done_bytes, one.total_bytes) for one in reports]
+    assert ends == [("compiling", 0, 0), ("upload", 6, 6), ("download", 3, 3)]
     assert all(one.elapsed_s >= 0 for one in reports)
 
 
@@ -185,10 +177,9 @@ def test_other_wishes_are_refused(progress):
 
 
 def test_nothing_is_shown_in_a_pipe():
-    code = "assert meters.start() is SILENT; assert 'rich' not in sys.modules; assert threading.active_count() == 1"
-    ran = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(SETUP) + code], capture_output=True, check=True, timeout=60
-    )
+    code = textwrap.dedent(SETUP) + "assert meters.start() is SILENT"
+    code += "; assert 'rich' not in sys.modules; assert threading.active_count() == 1"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
     assert (ran.stdout, ran.stderr) == (b"", b"")
 
 

@@ -31,8 +31,7 @@ class Server:
         self.asked.append(list(request.request_ids))
         if self.error is not None:
             raise self.error
-        listed = [call for call in self.calls if call.request_id in request.request_ids]
-        return info.GetProgressResponse(calls=listed)
+        return info.GetProgressResponse(calls=[call for call in self.calls if call.request_id in request.request_ids])
 
     def pause(self, seconds):
         self.now += seconds
@@ -93,12 +92,10 @@ def test_what_waits_is_shown_with_its_position(server, reader, submitted):
 
 def test_a_call_that_waits_for_another_shows_that_one(server, reader, submitted):
     loop = submitted.add("loop")
-    between = submitted.add("between", loop)
-    last = submitted.add("last", between)
+    last = submitted.add("last", submitted.add("between", loop))
     submitted.add("other")
     server.calls = [listed("loop", iterations=1, iterations_left=1)]
-    assert reader.of_call(last, Deadline(10)).what == "loop"
-    assert server.asked == [["loop", "between", "last"]]
+    assert (reader.of_call(last, Deadline(10)).what, server.asked) == ("loop", [["loop", "between", "last"]])
 
 
 def test_a_call_that_is_not_listed_runs_in_one_launch(server, reader, submitted):
@@ -160,8 +157,7 @@ def test_a_wait_shows_its_call_or_the_oldest(server, reader, submitted):
     assert server.asked == []  # with no call there is nothing to ask
     for i in range(100):
         submitted.add(f"call{i}")
-    assert reader.of_wait("mine", "diff").what == "diff"
-    assert len(server.asked[0]) == MAX_CALLS
+    assert (reader.of_wait("mine", "diff").what, len(server.asked[0])) == ("diff", MAX_CALLS)
     server.now += 1
     server.calls = [listed("call1", iterations=1)]
     assert reader.of_wait("", "").what == "call1"
@@ -197,14 +193,10 @@ def test_a_watch_reports_while_the_reader_exists_and_asks_nothing_where_nobody_l
 def test_the_placement_of_a_result_is_the_servers(server, reader, submitted):
     call = submitted.add("step")
     assert reader.placement(call, 0, Deadline(1)) is None
-    placed = kernel_pb2.ArrayPlacement(
-        type=array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8]),
-        spec=specs.to_proto(specs.PartitionSpec("x")).spec,
-        padded_shape=[8],
-        block_shape=[4],
-    )
-    two = mesh.to_proto(mesh.Mesh(x=2))
-    server.calls = [listed("step", results=[placed], mesh=two)]
+    array_type = {"element_type": array_pb2.ELEMENT_TYPE_FLOAT64, "shape": [8]}
+    spec = {"entries": [{"axis_names": ["x"]}]}
+    placed = kernel_pb2.ArrayPlacement(type=array_type, spec=spec, padded_shape=[8], block_shape=[4])
+    server.calls = [listed("step", results=[placed], mesh=mesh.to_proto(mesh.Mesh(x=2)))]
     answer = reader.placement(call, 0, Deadline(1))
     assert (answer.placement.spec, answer.mesh.axes, answer.device_bytes) == (specs.PartitionSpec("x"), (("x", 2),), 64)
     assert reader.placement(call, 1, Deadline(1)) is None

@@ -40,10 +40,8 @@ TREES = [
 @rows(("tree", "leaves"), TREES)
 def test_a_tree_is_put_together_from_its_leaves(tree, leaves):
     leaves_of_tree, structure = flatten(tree)
-    assert leaves_of_tree == leaves
-    assert structure.with_leaves(leaves_of_tree) == tree
-    assert flatten(tree)[1] == structure
-    assert hash(flatten(tree)[1]) == hash(structure)
+    assert (leaves_of_tree, structure.with_leaves(leaves_of_tree)) == (leaves, tree)
+    assert (flatten(tree)[1], hash(flatten(tree)[1])) == (structure, hash(structure))
 
 
 def test_structures_differ_by_classes_keys_and_sizes():

@@ -51,5 +51,4 @@ def test_an_interval_may_have_no_length_and_not_less(client):
     [(-128, 128, "int8"), (0, np.uint16(256), "uint8"), (-(2**63), 2**63, "int64"), (0, 2**64 - 1, "uint64")],
 )
 def test_bounds_of_the_full_range_of_a_type_are_sent(client, server, low, high, dtype):
-    sent = client.randint(0, 3, low, high, dtype)
-    assert [int(np.asarray(operand)) for operand in sent] == [0, low, high]
+    assert [int(np.asarray(operand)) for operand in client.randint(0, 3, low, high, dtype)] == [0, low, high]

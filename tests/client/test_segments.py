@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from client.stream_server import in_threads
+from client.stream_server import in_threads, threads_named
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import rows
@@ -81,21 +81,18 @@ def test_blocks_do_not_overlap_and_are_aligned(source):
 
 
 def test_a_segment_is_as_large_as_it_must_be(source):
-    held = source.reserve(33 * MIB, 2 * MIB)
+    _held = source.reserve(33 * MIB, 2 * MIB)
     assert source.open == [36]
     assert source.reserve(3 * MIB) is not None
     assert source.open == [36, 32]
-    assert held
 
 
 def test_there_is_no_more_than_the_server_allows(source):
-    held = source.reserve(100 * MIB)
+    _held = source.reserve(100 * MIB)
     assert source.reserve(29 * MIB) is None
     assert source.reserve(20 * MIB, 10 * MIB) is None
-    more = source.reserve(28 * MIB)
+    _more = source.reserve(28 * MIB)
     assert source.open == [100, 28]
-    assert held
-    assert more
 
 
 def test_the_last_view_of_an_array_frees_its_block(source):
@@ -134,9 +131,8 @@ def test_a_part_becomes_a_separate_block(source):
 
 def test_an_empty_segment_goes_when_a_larger_one_comes(source):
     source.reserve(MIB)
-    held = source.reserve(120 * MIB)
+    _held = source.reserve(120 * MIB)
     assert source.open == [120]
-    assert held
 
 
 def test_an_empty_segment_that_is_not_the_only_one_goes_when_it_has_not_been_used_for_a_while(source):
@@ -193,11 +189,10 @@ def test_what_fails_for_now_is_tried_again_later_and_what_cannot_be_is_not(sourc
 
 
 def test_after_closing_there_are_no_blocks(source):
-    held = source.reserve(64)
+    _held = source.reserve(64)
     source.segments.close()
     assert source.open == []
     assert source.reserve(64) is None
-    assert held
 
 
 def test_threads_that_wait_for_a_segment_share_it(source):
@@ -214,8 +209,7 @@ def test_threads_that_wait_for_a_segment_share_it(source):
 
     source.segments._open_segment = slow
     held = in_threads(3, run)
-    assert len({block.offset for block in held}) == 3
-    assert source.open == [32]
+    assert (len({block.offset for block in held}), source.open) == (3, [32])
 
 
 def test_a_reservation_waits_for_a_fork_that_empties_the_segments(source):
@@ -250,8 +244,7 @@ def test_the_first_range_that_fits_is_taken_and_neighbours_grow_together():
         free.free(offset, 100)
     assert not free.is_unused
     assert free.allocate(150, 1) is None
-    assert free.allocate(50, 1) == 0
-    assert free.allocate(100, 1) == 200
+    assert (free.allocate(50, 1), free.allocate(100, 1)) == (0, 200)
     for offset, size in ((0, 50), (200, 100), (100, 100)):
         free.free(offset, size)
     assert free.is_unused
@@ -260,9 +253,7 @@ def test_the_first_range_that_fits_is_taken_and_neighbours_grow_together():
 
 def test_bytes_skipped_by_alignment_stay_free():
     free = FreeList(256)
-    assert free.allocate(10, 1) == 0
-    assert free.allocate(64, 64) == 64
-    assert free.allocate(54, 1) == 10
+    assert (free.allocate(10, 1), free.allocate(64, 64), free.allocate(54, 1)) == (0, 64, 10)
 
 
 STEPS = st.lists(st.tuples(st.integers(1, 900), st.sampled_from([1, 64, 512]), st.integers(0, 9)), max_size=60)
@@ -304,17 +295,13 @@ def test_every_element_is_copied(copier, shape, order):
     np.testing.assert_array_equal(target, source)
 
 
-def helpers():
-    return {thread for thread in threading.enumerate() if thread.name.startswith("shardcall-copy")}
-
-
 def test_one_thread_helps_with_large_copies_and_ends_on_closing(copier):
-    before = helpers()
+    before = threads_named("shardcall-copy")
     copier.copy(np.empty(MIB, np.uint8), np.zeros(MIB, np.uint8))
-    assert helpers() <= before
+    assert threads_named("shardcall-copy") <= before
     for _ in range(3):
         copier.copy(np.empty(16 * MIB, np.uint8), np.zeros(16 * MIB, np.uint8))
-    (helper,) = helpers() - before
+    (helper,) = threads_named("shardcall-copy") - before
     copier.close()
     helper.join(10)
     assert not helper.is_alive()

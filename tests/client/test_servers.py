@@ -33,9 +33,7 @@ class Channel(SimpleNamespace):
 
 def servers_of(*names, current=0):
     channels = [Channel(name=name, is_closed=False) for name in names]
-    servers = [
-        ServerEndpoint(channel.name, lambda channel=channel: channel, Token(channel.name)) for channel in channels
-    ]
+    servers = [ServerEndpoint(one.name, lambda one=one: one, Token(one.name)) for one in channels]
     return ServerList(servers, current), channels
 
 
@@ -110,11 +108,7 @@ def two():
 def slow(delay_s, info=default_info):
     """The description of a server that takes its time."""
 
-    def describe(request, context):
-        time.sleep(delay_s)
-        return info()
-
-    return describe
+    return lambda request, context: time.sleep(delay_s) or info()
 
 
 def addresses(servers):
@@ -191,8 +185,7 @@ def test_a_call_stream_waits_for_a_description_as_long_as_its_calls(streaming, i
     monkeypatch.setattr(transport, "_DESCRIPTION_TIMEOUT_S", 0.1)
     with sc.connect(addresses(streaming)) as client:
         streaming[1].info = slow(0.4, lambda: info)
-        assert client.call("echo", 1.0, timeout=60).array == 1.0
-        assert client.address == streaming[1].address
+        assert (client.call("echo", 1.0, timeout=60).array, client.address) == (1.0, streaming[1].address)
 
 
 def test_a_token_that_is_refused_at_a_description_is_renewed(streaming, info, abort, sessions):

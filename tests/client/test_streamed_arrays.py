@@ -25,12 +25,13 @@ def send(read: Call) -> None:
     read.send(TYPE, X.tobytes())
 
 
-def refuse(item: Call) -> None:
-    item.fail(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.001)
+def failing(*status, **details):
+    """Returns an answer that is an error."""
+    return lambda item: item.fail(*status, **details)
 
 
-def restart(item: Call) -> None:
-    item.fail(UNAVAILABLE, "MESH_RESTARTED")
+refuse = failing(EXHAUSTED, "SERVER_BUSY", retry_after_s=0.001)
+restart = failing(UNAVAILABLE, "MESH_RESTARTED")
 
 
 def break_off(item: Call) -> None:
@@ -91,27 +92,28 @@ def test_a_call_and_its_read_are_sent_again_in_order(client, streams):
     assert streams.streams[1].kinds == ["prepare", "call", "read"]
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (EXHAUSTED, "SERVER_BUSY"),
-        (EXHAUSTED, "QUOTA_EXCEEDED"),
-        (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING"),
-        (grpc.StatusCode.UNIMPLEMENTED, ""),
-    ],
-)
-def test_a_client_whose_stream_is_refused_puts_and_reads_by_rpcs(memory, code, reason):
-    streams, client = connected(memory, on_opened=lambda stream: stream.end(code, reason))
-    with client:
-        for _ in range(2):
-            np.testing.assert_array_equal(client.put(STRIDED).get(), STRIDED)
-    assert len(streams.streams) == 1
+REFUSALS = [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (grpc.StatusCode.UNIMPLEMENTED, "")]
+
+
+@pytest.mark.parametrize(("code", "reason"), [*REFUSALS, (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING")])
+def test_a_client_whose_stream_is_refused_makes_rpcs_from_its_first_call_on(memory, code, reason):
+    deeds = (
+        lambda client: client.put(STRIDED).get(),
+        lambda client: client.submit("negative", STRIDED).get(),  # which the server answers with its operand
+        lambda client: client.call("echo", STRIDED).array,
+    )
+    answers = {"on_opened": lambda stream: stream.end(code, reason, retry_after_s=0.01), "on_call": lambda call: None}
+    for first in deeds:
+        streams, client = connected(memory, **answers)
+        with client:
+            for deed in (first, *deeds):
+                np.testing.assert_array_equal(deed(client), STRIDED)
+        assert len(streams.streams) == 1
 
 
 def test_a_read_that_the_server_refuses_for_ever_is_not_repeated(client, there, streams):
-    streams.on_read = lambda read: read.fail(
-        grpc.StatusCode.NOT_FOUND, "ARRAY_LOST", "it is gone", at="handle", handle=there.handle[:8] + "…"
-    )
+    gone = grpc.StatusCode.NOT_FOUND, "ARRAY_LOST", "it is gone"
+    streams.on_read = failing(*gone, at="handle", handle=there.handle[:8] + "…")
     with pytest.raises(shardcall.ArrayLostError, match="which the mesh no longer has") as caught:
         there.get()
     assert caught.value.field == "handle"
@@ -121,8 +123,8 @@ def test_a_read_that_the_server_refuses_for_ever_is_not_repeated(client, there, 
 
 
 def test_the_error_of_the_call_is_raised_and_not_that_of_the_read(client, streams):
-    streams.on_call = lambda call: call.fail(INVALID, "INVALID_VALUE", "y is negative")
-    streams.on_read = lambda read: read.fail(INVALID, "INVALID_VALUE", "y is negative", at="handle")
+    streams.on_call = failing(INVALID, "INVALID_VALUE", "y is negative")
+    streams.on_read = failing(INVALID, "INVALID_VALUE", "y is negative", at="handle")
     h = client.submit("negative", X)
     with pytest.raises(shardcall.InvalidOperandError, match=r"^negative of .*, failed: y is negative") as caught:
         h.get()
@@ -185,8 +187,7 @@ def test_a_put_has_the_array_its_layout_its_lease_and_a_handle_of_the_client(cli
 def test_a_put_is_sent_again_with_another_handle_after_a_refusal_of_the_moment_and_a_restart(client, streams):
     streams.on_put = one_by_one(refuse, restart, Call.store)
     h = client.put(STRIDED)
-    assert len({item.inline for item in streams.puts}) == 1
-    assert len({item.handle for item in streams.puts}) == 3
+    assert (len({item.inline for item in streams.puts}), len({item.handle for item in streams.puts})) == (1, 3)
     assert h.handle == streams.puts[-1].handle.hex()
 
 
@@ -202,12 +203,7 @@ def test_a_put_is_sent_again_as_it_was_after_a_lost_connection(client, streams):
     ("answers", "error", "says", "field"),
     [
         ([restart, restart], shardcall.MeshRestartedError, None, ""),
-        (
-            [lambda put: put.fail(INVALID, "INVALID_MESH", "the mesh is none", at="mesh")],
-            shardcall.ShardingError,
-            "the mesh is none",
-            "mesh",
-        ),
+        ([failing(INVALID, "INVALID_MESH", "it is none", at="mesh")], shardcall.ShardingError, "it is none", "mesh"),
         ([send], shardcall.ProtocolError, "the answer to a put is not one array on the mesh", ""),
     ],
     ids=["a second restart", "a refusal", "an answer without the array"],
@@ -216,8 +212,7 @@ def test_a_put_that_fails_raises_its_error(client, streams, answers, error, says
     streams.on_put = one_by_one(*answers)
     with pytest.raises(error, match=says) as caught:
         client.put(STRIDED)
-    assert caught.value.field == field
-    assert len(streams.puts) == len(answers)
+    assert (caught.value.field, len(streams.puts)) == (field, len(answers))
 
 
 def connected(memory, **answers):
@@ -229,7 +224,7 @@ def connected(memory, **answers):
 
 
 def test_an_array_that_the_stream_does_not_take_is_put_by_an_rpc(memory):
-    _, client = connected(memory, on_put=lambda put: put.fail(PRECONDITION, "STREAM_REQUIRED"))
+    _, client = connected(memory, on_put=failing(PRECONDITION, "STREAM_REQUIRED"))
     with client:
         h = client.put(X)
         assert bytes.fromhex(h.handle) in memory.stored

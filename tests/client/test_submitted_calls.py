@@ -1,19 +1,16 @@
-"""Submitted calls over a call stream: timeouts, interrupts, errors that nobody reads, refused streams."""
+"""Submitted calls over a call stream: timeouts, interrupts, errors that nobody reads."""
 
-import os
 import threading
 import time
-from types import SimpleNamespace
 
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import HIT, TIMING, Call, wait_for
+from client.stream_server import Call, wait_for
 from client_parts import lease_of, stream_of, transport_of, unanswered_of, uses_of, version_of
 
 import shardcall
 from shardcall._src.transfer.stream_connection import StreamConnection
-from shardcall.v1 import kernel_service_pb2
 from shardcall_core.types.errors import InvalidOperandError
 
 X = np.ones(4)
@@ -88,12 +85,14 @@ def raising(error):
     return fail
 
 
-def test_a_call_that_is_interrupted_before_it_is_sent_is_forgotten(client, streams, monkeypatch):
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), shardcall.DeadlineExceededError("the window is full")])
+def test_a_call_that_is_interrupted_or_fails_before_it_is_sent_is_forgotten(client, streams, monkeypatch, error):
     with monkeypatch.context() as patch:
-        patch.setattr(StreamConnection, "add", raising(KeyboardInterrupt()))
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(StreamConnection, "add", raising(error))
+        with pytest.raises(type(error)):
             client.submit("negative", X)
     assert not unanswered_of(client)
+    assert not uses_of(client)
     client.synchronize()
     assert client.submit("negative", X).spec is not None
 
@@ -158,34 +157,11 @@ def test_an_exception_in_the_thread_that_reads_fails_the_calls(client, streams, 
 def test_a_submitted_call_that_was_answered_is_not_repeated(client, streams, status, reason):
     streams.on_call = lambda call: call.fail(status, reason, retry_after_s=0.001)
     h = client.submit("negative", X)
-    g = client.submit("negative", h)
-    for array in (g, h):
+    for array in (client.submit("negative", h), h):
         with pytest.raises(shardcall.ShardcallError, match=r"^negative of .* submitted at") as caught:
             array.get()
         assert caught.value.reason == reason
     assert len(streams.calls) == 2
-
-
-def keep(request, context):
-    """Answers an Execute with one result that stays."""
-    types = [operand.type for operand in request.operands]
-    plan = Call(None, None, SimpleNamespace(call=request.call, operands=types)).plan()
-    plan.results.add(type=types[0], padded_shape=[4], block_shape=[4]).spec.entries.add()
-    resident = kernel_service_pb2.ResidentArray(handle=os.urandom(16))
-    result = kernel_service_pb2.Result(type=types[0], resident=resident)
-    return kernel_service_pb2.ExecuteResponse(results=[result], plan=plan, cache=HIT, timing=TIMING)
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"), [(EXHAUSTED, "SERVER_BUSY"), (EXHAUSTED, "QUOTA_EXCEEDED"), (grpc.StatusCode.UNIMPLEMENTED, "")]
-)
-def test_the_first_submitted_call_waits_for_the_refusal_of_the_stream(client, server, streams, code, reason):
-    server.execute = keep
-    streams.on_opened = lambda stream: stream.end(code, reason)
-    for _ in range(2):
-        assert client.submit("negative", X).spec is not None
-    assert len(server.requests) == 2
-    assert len(streams.streams) == 1
 
 
 def test_a_submitted_call_waits_for_the_first_frame_within_its_deadline(client, streams):

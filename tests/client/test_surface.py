@@ -217,12 +217,6 @@ def test_a_missing_operand_is_named_before_anything_is_sent(method, arguments, n
     assert caught.value.field == name
 
 
-def test_einsum_takes_any_number_of_arrays():
-    arrays = [[1.0]], [[2.0]], [[3.0]], [[4.0]]
-    name, operands, arguments = Sending().einsum("ij,jk,kl,lm", *arrays)
-    assert (name, operands, arguments["subscripts"]) == ("einsum", arrays, "ij,jk,kl,lm")
-
-
 def test_importing_the_client_imports_nothing_that_it_can_do_without():
     large = {"jax", "typer", "rich", "pydantic", "shardcall_server"}
     code = f"import sys, shardcall; print(*{large} & sys.modules.keys())"

@@ -148,8 +148,7 @@ def test_a_server_that_was_started_again_is_asked_for_another_session(server, us
         private.session = "another-" + "a" * 20
         refusing_all_but(server, abort, private.session)
         client.call("echo", operand)
-        assert len(server.requests) == 2
-        assert private.shown == [user_token, user_token]
+        assert (len(server.requests), private.shown) == (2, [user_token, user_token])
 
 
 def test_threads_that_are_refused_together_all_go_on_with_the_next_session(server, user_token, exchange, abort):
@@ -174,8 +173,7 @@ def test_a_server_that_refuses_the_session_that_it_gave_is_not_asked_repeatedly(
         refusing_all_but(server, abort, "")
         with pytest.raises(shardcall.AccessDeniedError, match="this client showed a session token"):
             client.call("echo", 1.0)
-    assert len(server.requests) == 1
-    assert private.shown == [user_token, user_token]
+    assert (len(server.requests), private.shown) == (1, [user_token, user_token])
 
 
 def test_after_a_lost_connection_the_session_is_asked_for_anew(server, user_token, exchange):

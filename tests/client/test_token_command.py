@@ -57,7 +57,6 @@ def test_a_principal_is_added_with_an_expiry_and_limits(run, path):
     ("option", "value", "says"),
     [
         ("--expires", "soon", "--expires is 'soon'; give minutes, hours, days or weeks, such as 90m, 12h, 30d or 8w"),
-        ("--expires", "2020-01-01T00:00:00Z", "which is in the past"),
         ("--max-bytes", "8GB", "--max-bytes is '8GB'; give a whole number of bytes from 0 to"),
         ("--max-arrays", "many", "--max-arrays is 'many'; give a whole number from 0 to"),
         ("--max-file-bytes", "-1", "--max-file-bytes is '-1'; give"),
@@ -88,18 +87,9 @@ def test_the_list_has_all_but_tokens(run, path):
     ]
     printed = run("list", "--json")
     (ada,) = (record for record in json.loads(printed) if record["name"] == "ada")
-    assert ada == {
-        "name": "ada",
-        "file": "token",
-        "scopes": ["run", "arrays"],
-        "expires": "2100-01-01T00:00:00Z",
-        "expired": False,
-        "previous_expires": ended,
-        "max_bytes": 8 << 30,
-        "max_arrays": 1000,
-        "max_file_bytes": 64 << 30,
-        "weight": 3,
-    }
+    expiry = {"expires": "2100-01-01T00:00:00Z", "expired": False, "previous_expires": ended}
+    limits = {"max_bytes": 8 << 30, "max_arrays": 1000, "max_file_bytes": 64 << 30, "weight": 3}
+    assert ada == {"name": "ada", "file": "token", "scopes": ["run", "arrays"], **expiry, **limits}
     tokens = [token for record in token_file.read_both(path) for token, _ in record.tokens]
     assert len(tokens) == 5
     assert not any(token in "".join([printed, *lines]) for token in tokens)
@@ -157,12 +147,8 @@ def test_an_invalid_selection_of_a_token_is_refused(run, arguments, says):
     assert says in run(*arguments, fails=True)
 
 
-@pytest.fixture
-def terminal(monkeypatch):
+def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, monkeypatch):
     monkeypatch.setattr("shardcall.cli.token.is_terminal", lambda: True)
-
-
-def test_a_token_for_hosts_is_shown_as_the_worker_takes_it(run, terminal):
     said = run("add", "hosts", "--scopes", "host")
     assert "export SHARDCALL_TOKEN=" in said
     assert "shardcall worker --join" in said
@@ -178,8 +164,3 @@ def test_tokens_are_printed_where_they_were_asked_for(run, path):
     assert not any(entry.token in said for entry in (first, bob, admin))
     for arguments, entry in (((), first), (("bob",), bob), (("--admin",), admin)):
         assert run("show", *arguments) == f"{entry.token}\n"
-
-
-def test_tokens_are_printed_to_a_terminal(run, path, terminal):
-    said = run()
-    assert f'token="{token_file.read(path)[0].token}"' in said

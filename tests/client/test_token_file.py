@@ -9,16 +9,7 @@ import pytest
 from client.stream_server import in_threads
 from rows import rows
 
-from shardcall_core.wire import token_file
-from shardcall_core.wire.token_fields import (
-    NO_LIMITS,
-    FieldError,
-    PrincipalLimits,
-    TokenFields,
-    parse_duration,
-    parse_expiry,
-    size_text,
-)
+from shardcall_core.wire import token_fields, token_file
 from shardcall_core.wire.token_file import Entry, TokenFileError
 
 TOKEN, OLD = "0123456789abcdef", "fedcba9876543210"
@@ -54,10 +45,7 @@ def read(written):
 
 def test_lines_are_principals(read):
     entries = read(f"# who\n\n{LINE}  bob   admin   {TOKEN}-b # until May\n")
-    assert [(entry.name, entry.scopes, entry.token) for entry in entries] == [
-        ("alice", ("run", "arrays"), TOKEN),
-        ("bob", ("admin",), f"{TOKEN}-b"),
-    ]
+    assert entries == (Entry("alice", ("run", "arrays"), TOKEN), Entry("bob", ("admin",), f"{TOKEN}-b"))
 
 
 @rows(
@@ -119,16 +107,8 @@ def test_of_many_that_make_it_at_once_one_does(path):
         start.wait()
         return token_file.create_missing(str(path))
 
-    assert sum(in_threads(16, make)) == 1
-    assert len(token_file.read_both(str(path))) == 2
+    assert (sum(in_threads(16, make)), len(token_file.read_both(str(path)))) == (1, 2)
     assert sorted(os.listdir(path.parent)) == ["admin-token", "token"]
-
-
-def test_a_file_is_replaced_atomically(written, path):
-    token_file.replace(written(LINE), [Entry.make("carol", ["run"])])
-    assert [entry.name for entry in token_file.read(str(path))] == ["carol"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert os.listdir(path.parent) == ["token"]
 
 
 def test_no_token_is_written_to_a_folder_that_others_may_write_to(path):
@@ -172,15 +152,15 @@ def test_no_repr_contains_a_token_or_the_one_before():
 
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
-LIMITS = PrincipalLimits(max_bytes=8 << 30, max_arrays=1000, max_file_bytes=0, weight=2)
+LIMITS = token_fields.PrincipalLimits(max_bytes=8 << 30, max_arrays=1000, max_file_bytes=0, weight=2)
 TEXTS = "expires=2027-01-01T00:00:00Z max_bytes=8GiB max_arrays=1000 max_file_bytes=0 weight=2"
 
 
 def test_a_line_has_fields_in_any_order(read):
     text = f"ada run {TOKEN} weight=2 {' '.join(reversed(TEXTS.split()[:-1]))} # a guest\nbob run {OLD}\n"
     ada, bob = read(text)
-    assert ada.fields == TokenFields(NEW_YEAR, LIMITS)
-    assert bob.fields == TokenFields(None, NO_LIMITS)
+    assert ada.fields == token_fields.TokenFields(NEW_YEAR, LIMITS)
+    assert bob.fields == token_fields.TokenFields(None, token_fields.NO_LIMITS)
 
 
 @rows("text", ["2027-01-01T01:00:00+01:00", "2026-12-31T19:00-05:00", "20270101T000000Z", "2027-01-01T00Z"])
@@ -190,7 +170,7 @@ def test_an_expiry_is_a_moment_in_any_zone(read, text):
 
 def test_a_file_is_written_as_it_is_read(tmp_path):
     path = str(tmp_path / "token")
-    ada = Entry.make("ada", ("run",), TokenFields(NEW_YEAR, LIMITS)).rotate(NOW, timedelta(hours=1))
+    ada = Entry.make("ada", ("run",), token_fields.TokenFields(NEW_YEAR, LIMITS)).rotate(NOW, timedelta(hours=1))
     token_file.create(path, [ada, Entry("bob", ("run", "arrays"), TOKEN)])
     assert token_file.read(path)[0] == ada
     lines = (tmp_path / "token").read_text().splitlines()
@@ -202,11 +182,9 @@ def test_a_file_is_written_as_it_is_read(tmp_path):
 ZONE = "give a date and time with the zone, such as 2027-01-31T00:00:00Z"
 BYTES = "give a whole number of bytes from 0 to 1152921504606846976, also in KiB, MiB, GiB or TiB, such as 8GiB"
 COUNT = "give a whole number from 0 to 1152921504606846976, such as 1000"
+NO_MOMENTS = ("2027-01-01", "2027-01-01T00:00:00", "0001-01-01T00:00:00+12:00")
 BAD_FIELDS = [
-    *(
-        (f"expires={text}", f"expires is '{text}'; {ZONE}")
-        for text in ("2027-01-01", "2027-01-01T00:00:00", "0001-01-01T00:00:00+12:00")
-    ),
+    *((f"expires={text}", f"expires is '{text}'; {ZONE}") for text in NO_MOMENTS),
     *((f"max_bytes={text}", f"max_bytes is '{text}'; {BYTES}") for text in ("8GB", "-1", "2000000TiB", "٣")),
     ("max_file_bytes=all", f"max_file_bytes is 'all'; {BYTES}"),
     *((f"max_arrays={text}", f"max_arrays is '{text}'; {COUNT}") for text in ("1KiB", "")),
@@ -233,7 +211,7 @@ def test_an_invalid_field_is_refused_by_its_line_and_name(read, texts, says):
 
 
 def test_a_rotation_voids_the_token_at_once_or_after_a_grace_period():
-    ada = Entry("ada", ("run",), TOKEN, TokenFields(NEW_YEAR, LIMITS))
+    ada = Entry("ada", ("run",), TOKEN, token_fields.TokenFields(NEW_YEAR, LIMITS))
     at_once = ada.rotate(NOW, timedelta())
     assert at_once.tokens == ((at_once.token, NEW_YEAR),)
     assert at_once.token != TOKEN
@@ -246,14 +224,11 @@ def test_a_rotation_voids_the_token_at_once_or_after_a_grace_period():
 
 
 @rows(("text", "hours"), [("90m", 1.5), ("12h", 12), ("30d", 720), ("8w", 1344)])
-def test_an_expiry_may_be_a_duration_from_now(text, hours):
-    assert parse_duration("grace", text) == timedelta(hours=hours)
-    assert parse_expiry("--expires", text, NOW) == NOW + timedelta(hours=hours)
-
-
-def test_an_expiry_may_be_a_moment_or_never():
-    assert parse_expiry("--expires", "2027-01-01T00:00:00Z", NOW) == NEW_YEAR
-    assert parse_expiry("--expires", "never", NOW) is None
+def test_an_expiry_may_be_a_duration_from_now_a_moment_or_never(text, hours):
+    assert token_fields.parse_duration("grace", text) == timedelta(hours=hours)
+    assert token_fields.parse_expiry("--expires", text, NOW) == NOW + timedelta(hours=hours)
+    assert token_fields.parse_expiry("--expires", "2027-01-01T00:00:00Z", NOW) == NEW_YEAR
+    assert token_fields.parse_expiry("--expires", "never", NOW) is None
 
 
 ANY_EXPIRY = "give minutes, .* 30d .*, a date and time .*, or never$"
@@ -262,16 +237,13 @@ ANY_EXPIRY = "give minutes, .* 30d .*, a date and time .*, or never$"
 @rows(
     ("text", "says"),
     [
-        *(
-            (text, ANY_EXPIRY)
-            for text in ("", "30", "d", "0d", "-1d", "1y", "100000d", "1.5h", "tomorrow", "2027-01-01")
-        ),
+        *((text, ANY_EXPIRY) for text in ("", "30", "d", "0d", "-1d", "1y", "100000d", "1.5h", "soon", "2027-01-01")),
         ("2026-01-01T00:00:00Z", "which is in the past"),
     ],
 )
 def test_what_is_no_expiry_is_refused(text, says):
-    with pytest.raises(FieldError, match=f"^--expires is '{text}'[;,] {says}"):
-        parse_expiry("--expires", text, NOW)
+    with pytest.raises(token_fields.FieldError, match=f"^--expires is '{text}'[;,] {says}"):
+        token_fields.parse_expiry("--expires", text, NOW)
 
 
 @rows(
@@ -279,4 +251,4 @@ def test_what_is_no_expiry_is_refused(text, says):
     [(0, "0"), (1023, "1023"), (1024, "1KiB"), (3 << 20, "3MiB"), (8 << 30, "8GiB"), (1 << 50, "1024TiB")],
 )
 def test_sizes_are_short_texts(nbytes, text):
-    assert size_text(nbytes) == text
+    assert token_fields.size_text(nbytes) == text

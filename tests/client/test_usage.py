@@ -17,32 +17,13 @@ from shardcall_core.types.usage import MeshState, PrincipalUsage, RunningLoop, U
 
 
 def test_usage_prints_as_a_table():
-    usage = Usage(
-        regions=1,
-        bytes_in_use=3 * 2**20,
-        bytes_high_water=2**30,
-        bytes_idle=2048,
-        segments=4,
-        leases=2,
-        arrays=5,
-        array_bytes=2**20,
-        named_arrays=3,
-        descriptors=30,
-        calls=7,
-        queued_calls=3,
-        programs=6,
-        program_device_bytes=4096,
-        mesh=MeshState(
-            ready=True,
-            ready_seconds=12.3,
-            restarts=2,
-            last_exit_reason="it went",
-            seconds_since_exit=20,
-            spare_ready=True,
-        ),
-        loops=(RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2)),
-    )
-    assert str(usage).splitlines() == [
+    memory = {"regions": 1, "bytes_in_use": 3 * 2**20, "bytes_high_water": 2**30, "bytes_idle": 2048, "segments": 4}
+    arrays = {"leases": 2, "arrays": 5, "array_bytes": 2**20, "named_arrays": 3, "descriptors": 30}
+    calls = {"calls": 7, "queued_calls": 3, "programs": 6, "program_device_bytes": 4096}
+    exits = {"restarts": 2, "last_exit_reason": "it went", "seconds_since_exit": 20}
+    mesh = MeshState(ready=True, ready_seconds=12.3, spare_ready=True, **exits)
+    loops = (RunningLoop("a1", "alice", 1200, 8800, 3.4), RunningLoop("b2", "bob", 5, 2**62 - 5, 0.2))
+    assert str(Usage(**memory, **arrays, **calls, mesh=mesh, loops=loops)).splitlines() == [
         "calls          7, 3 of them queued",
         "loops          1,200 of 10,000 iterations in 3 s, alice; 5 iterations in 0 s, bob",
         "regions        1, 2 KiB more kept warm",
@@ -55,10 +36,6 @@ def test_usage_prints_as_a_table():
         "mesh           ready for 12 s, a spare worker stands by, restarted 2 times; the last time 20 s ago: it went",
         "known answers  0 passed",
     ]
-
-
-def test_a_mesh_that_is_down_says_so():
-    assert str(MeshState()) == "not ready, no spare worker, restarted 0 times"
 
 
 def test_what_principals_have_is_part_of_the_table():
@@ -77,6 +54,7 @@ def test_without_the_scope_the_table_is_of_the_caller():
     usage = Usage(*[0] * 9, by_principal={"ada": PrincipalUsage()}, is_partial=True)
     assert list(usage.summary) == ["principals", "mesh", "known answers"]
     assert usage.summary["mesh"] == "not ready"
+    assert str(MeshState()) == "not ready, no spare worker, restarted 0 times"
 
 
 def test_without_the_scope_the_other_numbers_are_none():
@@ -92,9 +70,8 @@ def test_without_the_scope_the_other_numbers_are_none():
 
 
 def test_limits_that_are_not_set_are_none():
-    message = server_info_service_pb2.GetUsageResponse(
-        by_principal=[{"name": "ada", "arrays": 1, "max_bytes": 0, "weight": 1}]
-    )
+    ada = {"name": "ada", "arrays": 1, "max_bytes": 0, "weight": 1}
+    message = server_info_service_pb2.GetUsageResponse(by_principal=[ada])
     assert usages.from_proto(message).by_principal == {"ada": PrincipalUsage(arrays=1, max_bytes=0)}
 
 
@@ -111,8 +88,7 @@ def test_every_duration_of_the_contract_is_an_attribute():
 
 
 def test_print_draws_an_aligned_table():
-    timing = Timing(receive=0.002, execute=0.005, total=0.008, round_trip=0.010)
-    assert str(timing).splitlines() == [
+    assert str(Timing(receive=0.002, execute=0.005, total=0.008, round_trip=0.010)).splitlines() == [
         "receive           2.000 ms  20.0%  █████",
         "queue             0.000 ms   0.0%",
         "compile           0.000 ms   0.0%",
@@ -126,7 +102,10 @@ def test_print_draws_an_aligned_table():
     ]
 
 
-def test_one_line_has_no_exponents():
+def test_one_line_has_the_longest_phases_and_no_exponents():
+    timing = Timing(receive=0.001, execute=0.002, total=0.004, round_trip=0.01)
+    assert repr(timing) == "<Timing 10 ms: transport 6 ms, execute 2 ms, receive 1 ms>"
+    assert repr(Timing()) == "<Timing 0 ms>"
     assert repr(Timing(execute=2.4096, total=2.41, round_trip=2.41)).startswith("<Timing 2,410 ms: execute 2,410 ms")
     assert repr(Timing(execute=0.00123456, total=0.002, round_trip=0.002)).startswith("<Timing 2 ms: execute 1.23 ms")
 
