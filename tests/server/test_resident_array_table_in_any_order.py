@@ -2,26 +2,19 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
 from server.refusals import refusal
+from server.tables_of_names import commit
 
-from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import Reason
-from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 
 MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
 SIZES = st.integers(0, 40)
 NAMES = st.sampled_from([b"o" * 16, b"t" * 64])
-
-
-def commit(reservation: Reservation, nbytes: int, epoch: int) -> ResidentArray:
-    array = ArrayType((nbytes,), np.dtype("int8"))
-    return reservation.commit(epoch, array, mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), nbytes)
 
 
 @dataclass(eq=False)
@@ -123,20 +116,20 @@ class TableStateMachine(RuleBasedStateMachine):
         epoch = self.epoch - late
         if reservation in self.settled:
             with pytest.raises(RuntimeError):
-                commit(reservation, nbytes, epoch)
+                commit(reservation, nbytes, epoch=epoch)
             return multiple()
         self.settled.add(reservation)
         lease = next(lease for lease in self.leases.values() if reservation in lease.pending)
         lease.pending.pop(reservation)
         if late or not self.fits(lease, nbytes):
             expected = Reason.ARRAY_LOST if late else Reason.RESIDENT_LIMIT
-            assert refusal(commit, reservation, nbytes, epoch).reason is expected
+            assert refusal(commit, reservation, nbytes, epoch=epoch).reason is expected
             if not late:
                 self.deletions.append(self.notified[-1])
                 assert self.deletions[-1].array_id == reservation.array_id
             self.drop_empty()
             return multiple()
-        resident = commit(reservation, nbytes, epoch)
+        resident = commit(reservation, nbytes, epoch=epoch)
         assert resident.handle not in self.ever
         self.ever.add(resident.handle)
         lease.live[resident.handle] = resident

@@ -7,7 +7,7 @@ import pytest
 from rows import rows
 from server.fake_calls import FakeServerCall
 from server.refusals import refusal, refused
-from server.test_resident_array_table import EPOCH, MESH, OURS, PLACEMENT, TYPE, Table
+from server.tables_of_names import Table
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
@@ -56,9 +56,7 @@ def check_late(arrays: StreamedArrays, handle: bytes, expected: CallError | Reas
 
 def launch(table: Table, claim: ArrayClaim) -> list[ResidentArray]:
     """Launches a call; its results get the handles that it claimed."""
-    reserved = [(table.array_table.reserve(OURS, 16), handle) for handle in claim.results]
-    results = [one.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle=handle) for one, handle in reserved]
-    claim.launched(results)
+    claim.launched(results := [table.put(handle=handle) for handle in claim.results])
     return results
 
 
