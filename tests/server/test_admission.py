@@ -59,20 +59,15 @@ def test_every_limit_names_itself_and_a_client_without_a_slot_gets_one_though_al
 
 
 def test_waiting_callers_get_slots_in_order_as_others_release_them():
-    some = slots()
+    some, admitted = slots(), []
     a, *_ = take(some, *"aaab")
-    first: Any = Caller("a")
-    second: Any = Caller("b")
-    with ThreadPoolExecutor(2) as pool:
-        waiting = []
-        for caller in (first, second):
-            waiting.append(pool.submit(caller.run, some.wait(caller)))
-            caller.waits.result(60)
-        some.release(a)
-        waiting[0].result(60)
-        assert not waiting[1].done()
-        some.release(first)
-        waiting[1].result(60)
+    first, second = Caller("a"), Caller("b")
+    for caller in (first, second):
+        waiting_task(some, caller, admitted)
+    some.release(a)
+    assert admitted == [first]
+    some.release(first)  # type: ignore[arg-type]
+    assert admitted == [first, second]
     assert some.taken == 4
 
 

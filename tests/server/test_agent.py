@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import grpc
-import pytest
 from structlog.testing import capture_logs
 
 from shardcall_core.access.addresses import parse_address
@@ -20,13 +19,9 @@ def refusal(text: str) -> Any:
     return SimpleNamespace(code=lambda: grpc.StatusCode.UNAVAILABLE, details=lambda: text)
 
 
-@pytest.fixture
-def agent() -> Agent:
+def test_the_reason_of_a_refused_join_is_logged_again_only_when_it_changes_and_an_absent_server_little():
     server = parse_address("server.test:8471")
-    return Agent(AgentSettings(server, Tls(b"ca"), lambda: TOKEN, "a", "", 1, "", "", False, "info"))
-
-
-def test_the_reason_of_a_refused_join_is_logged_again_only_when_it_changes_and_an_absent_server_little(agent):
+    agent = Agent(AgentSettings(server, Tls(b"ca"), lambda: TOKEN, "a", "", 1, "", "", False, "info"))
     distrusted, expired = "CERTIFICATE_VERIFY_FAILED: who", "CERTIFICATE_VERIFY_FAILED: certificate has expired"
     with capture_logs() as logs:
         for attempt, details in enumerate([distrusted] * 70 + [expired] * 70 + [distrusted]):
