@@ -1,21 +1,30 @@
 """The interceptor on a gRPC server: each RPC is admitted once, and its method gets the principal."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 from unittest.mock import Mock
 
 import grpc
 import pytest
-from server.grpc_server import PATIENCE_S, channel_to
 
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 from shardcall_core.wire.token_file import Entry
+from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.principals import Principal
 from shardcall_server.frontend.access.tokens import Tokens
+from shardcall_server.frontend.observability.call_recorder import CallRecorder
+from shardcall_server.frontend.observability.metrics import Metrics
+from shardcall_server.frontend.rpc.admission import Admission
+from shardcall_server.frontend.rpc.call_threads import CallThreads
+from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
 
 ALICE, BOB = Entry.make("alice", ["run"]), Entry.make("bob", ["run"])
+PATIENCE_S = 20.0  # an answer comes at once; a test that waits so long has failed
 STREAM = "/shardcall.v1.KernelService/CallStream"
 
 
@@ -60,8 +69,23 @@ def kernels() -> Kernels:
 
 @pytest.fixture
 def channel(gate: Gate, kernels: Kernels) -> Iterator[grpc.Channel]:
-    with channel_to(gate, kernel_service_pb2_grpc.add_KernelServiceServicer_to_server, kernels) as channel:
-        yield channel
+    interceptor = CallInterceptor(
+        TimeLimits(PATIENCE_S, PATIENCE_S),
+        gate,
+        Admission(4, 4, 4),
+        CallThreads(4),
+        CallRecorder(Metrics()),
+        FloodGuard(),
+        CountedThreads(2, 1, "stream"),
+    )
+    with ThreadPoolExecutor(2) as pool:
+        server = grpc.server(pool, interceptors=[interceptor])
+        kernel_service_pb2_grpc.add_KernelServiceServicer_to_server(kernels, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        with closing(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
+            yield channel
+        server.stop(None).wait()
 
 
 def metadata(token: str) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
+import pytest
 from rows import rows
 from server.refusals import refusal
 from server.tables_of_names import OURS, THEIRS, Table, commit
@@ -28,8 +29,13 @@ def leasing_table(**limits: Any) -> Table:
     return Table(**{"max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, "max_arrays": 1000, **limits})
 
 
-def test_an_array_is_returned_and_described_as_it_was_put():
-    table, array_type = leasing_table(), ArrayType((5, 2), np.dtype("int8"))
+@pytest.fixture
+def table() -> Table:
+    return leasing_table()
+
+
+def test_an_array_is_returned_and_described_as_it_was_put(table):
+    array_type = ArrayType((5, 2), np.dtype("int8"))
     mesh, placement = mesh_pb2.Mesh(device_ids=[3, 1]), kernel_pb2.ArrayPlacement(padded_shape=[8, 2])
     resident = table.array_table.reserve(OURS, 16).commit(7, array_type, mesh, placement, 16)
     assert table.array_table.find(resident.handle) is resident
@@ -40,8 +46,7 @@ def test_an_array_is_returned_and_described_as_it_was_put():
     assert (description.placement, description.device_bytes) == (placement, 16)
 
 
-def test_leases_list_their_arrays_oldest_first():
-    table = leasing_table()
+def test_leases_list_their_arrays_oldest_first(table):
     ours = [table.put(nbytes=1), table.put(nbytes=2)]
     theirs = [table.put(THEIRS, nbytes=3)]
     early, late = table.array_table.reserve(OURS, 4), table.array_table.reserve(OURS, 5)
@@ -51,8 +56,7 @@ def test_leases_list_their_arrays_oldest_first():
     assert len({resident.array_id for resident in ours + theirs}) == 5
 
 
-def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_deleted():
-    table = leasing_table()
+def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_deleted(table):
     kept = table.put()
     for length in (0, 15, 65):
         for do in (table.put, table.array_table.of_lease, table.array_table.renew):
@@ -68,16 +72,14 @@ def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_dele
     assert table.array_table.find(kept.handle) is kept
 
 
-def test_no_more_than_1024_arrays_are_deleted_at_once():
-    table = leasing_table()
+def test_no_more_than_1024_arrays_are_deleted_at_once(table):
     kept = table.put()
     assert refusal(table.array_table.delete, [kept.handle] * 1025).reason is Reason.MALFORMED_REQUEST
     assert table.array_table.delete([kept.handle] * 1024) == [kept]
     assert table.deleted == [kept]
 
 
-def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle():
-    table = leasing_table()
+def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle(table):
     gone = table.put()
     table.array_table.delete([gone.handle])
     error = refusal(table.array_table.find, gone.handle, field="operand 0")
@@ -131,8 +133,7 @@ def test_the_number_of_arrays_is_bounded_by_lease_and_in_all():
     table.put(THEIRS, nbytes=0)
 
 
-def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_array_is_held_to_the_limits():
-    table = leasing_table()
+def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_array_is_held_to_the_limits(table):
     with suppress(KeyError), table.array_table.reserve(OURS, 50):
         assert table.gauges() == (0, 0, 1)
         assert refusal(table.array_table.reserve, OURS, 21).metadata["held_bytes"] == "50"
@@ -147,8 +148,7 @@ def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_
     assert table.gauges() == (1, 20, 1)
 
 
-def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not():
-    table = leasing_table()
+def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not(table):
     kept, other = table.put(), table.put(THEIRS)
     table.now = 9.0
     assert table.array_table.of_lease(OURS) == [kept]
@@ -160,8 +160,7 @@ def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not():
     assert table.array_table.expire() == [kept]
 
 
-def test_a_lease_that_is_kept_without_a_client_outlasts_its_duration_and_no_more():
-    table = leasing_table()
+def test_a_lease_that_is_kept_without_a_client_outlasts_its_duration_and_no_more(table):
     kept, other = table.put(OURS), table.put(THEIRS)
     assert table.array_table.renew(OURS, min_s=35.0)
     for table.now, left in ((LEASE_S, [kept]), (34.0, [kept]), (35.0 + LEASE_S, [])):
@@ -171,8 +170,7 @@ def test_a_lease_that_is_kept_without_a_client_outlasts_its_duration_and_no_more
     assert table.gauges() == (0, 0, 0)
 
 
-def test_another_time_replaces_the_one_for_which_a_lease_is_kept():
-    table = leasing_table()
+def test_another_time_replaces_the_one_for_which_a_lease_is_kept(table):
     table.put(OURS)
     table.array_table.renew(OURS, min_s=1000.0)
     table.array_table.renew(OURS)  # leaves it
@@ -181,8 +179,7 @@ def test_another_time_replaces_the_one_for_which_a_lease_is_kept():
     assert len(table.array_table.expire()) == 1
 
 
-def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
-    table = leasing_table()
+def test_the_next_expiry_is_that_of_the_lease_named_longest_ago(table):
     assert table.array_table.next_expiry_s() == LEASE_S
     table.put(OURS)
     table.now = 4.0
@@ -292,9 +289,8 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     anonymous.reserve(THEIRS, 30)
 
 
-def test_principals_may_choose_the_same_handles():
+def test_principals_may_choose_the_same_handles(table):
     """A client that chooses the handle of another's array cannot learn that it exists."""
-    table = leasing_table()
     handle = b"h" * 16
     kept = {owner: table.put(OURS, owner, handle=handle) for owner in ("one", "other")}
     for owner, resident in kept.items():

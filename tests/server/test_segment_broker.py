@@ -1,51 +1,50 @@
-"""The segment broker's socket: a ticket yields its segment once, to this user, in time; the connection is the lease."""
+"""OpenSegment, and the broker's socket: a ticket gives its segment once, to this user; the connection is the lease."""
 
 import contextlib
 import fcntl
-import itertools
 import os
-import queue
 import secrets
 import socket
 import stat
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from end_to_end.processes import wait_for
 from rows import rows
+from server.fake_calls import FakeServerCall
 from server.other_user import NEEDS_ROOT, answer_to_nobody
 from server.refusals import refusal
+from server.test_segments import Registry
 
+from shardcall.v1 import segment_service_pb2, timing_pb2
 from shardcall_core.call_error import Reason
 from shardcall_core.wire.shared_memory import map_file
 from shardcall_server.frontend.memory.arena import SEALS
-from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.segment_broker import SegmentBroker, make_segment_broker
-from shardcall_server.frontend.memory.segments import SegmentTable, ServerSegment
+from shardcall_server.frontend.memory.segments import ServerSegment
+from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.services.segment_servicer import SegmentServicer
 
 _MIB = 1 << 20
 _PATIENCE_S = 20.0  # an answer comes at once; a test that waits so long has failed
 _FOREVER_S = 3600.0
 
 
-class Host:
+class Host(Registry):
     """A server's segments, a broker in a directory below ``parent``, and the segments that are gone."""
 
     def __init__(self, parent: str, ticket_s: float) -> None:
-        self.budget = MemoryBudget(64 * _MIB, 64 * _MIB)
-        self.gone: queue.Queue[int] = queue.Queue()
-        self.segments = SegmentTable(self.budget, 32 * _MIB, itertools.count(1).__next__, self.gone.put)
+        super().__init__(32 * _MIB)
         segment_broker = make_segment_broker([parent], ticket_s)
         assert segment_broker
         self.segment_broker = segment_broker
 
-    def open(self) -> tuple[ServerSegment, bytes]:
-        segment = self.segments.open("one", 2 * _MIB, lambda: None)
+    def offer(self) -> tuple[ServerSegment, bytes]:
+        segment = self.open()
         return segment, self.segment_broker.offer(segment)
 
     def connect(self) -> socket.socket:
@@ -54,13 +53,9 @@ class Host:
         connection.connect(self.segment_broker.socket_path)
         return connection
 
-    def wait_gone(self, segment: ServerSegment) -> None:
-        assert self.gone.get(timeout=_PATIENCE_S) == segment.memory_id
-        assert segment.fd == -1
-
-    def is_empty(self) -> bool:
-        segments = self.segments
-        return (segments.count, segments.nbytes, segments.leases, self.budget.used_bytes) == (0, 0, 0, 0)
+    def wait_gone(self, *segments: ServerSegment) -> None:
+        wait_for(lambda: {segment.memory_id for segment in segments} <= set(self.gone))
+        assert [segment.fd for segment in segments] == [-1] * len(segments)
 
     def close(self) -> None:
         self.segment_broker.close()
@@ -127,19 +122,16 @@ def broker_in(*folders: str) -> contextlib.closing[SegmentBroker]:
 
 
 def test_a_ticket_gives_its_segment_sealed(host: Host):
-    segment, ticket = host.open()
+    segment, ticket = host.offer()
     with redeemed(host, ticket) as (_, descriptor):
         assert len(ticket) == 32
         assert fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) == SEALS
-        for nbytes in (0, 4 * _MIB):
-            with pytest.raises(PermissionError):
-                os.ftruncate(descriptor, nbytes)
         map_file(descriptor, segment.nbytes, populate=True)[:] = 7
         assert set(os.pread(segment.fd, segment.nbytes, 0)) == {7}
 
 
 def test_a_ticket_gives_one_segment_once_and_a_wrong_one_spoils_no_other(host: Host):
-    opened = [host.open() for _ in range(2)]
+    opened = [host.offer() for _ in range(2)]
     almost = opened[0][1][:-1] + bytes([opened[0][1][-1] ^ 1])
     assert yields_nothing(host, secrets.token_bytes(32))
     assert yields_nothing(host, almost)
@@ -154,7 +146,7 @@ def test_a_ticket_gives_one_segment_once_and_a_wrong_one_spoils_no_other(host: H
 
 
 def test_a_ticket_may_come_in_pieces_and_a_part_of_one_yields_nothing(host: Host):
-    _, ticket = host.open()
+    _, ticket = host.offer()
     with host.connect() as connection:
         connection.sendall(ticket[:31])
         connection.shutdown(socket.SHUT_WR)
@@ -170,11 +162,11 @@ def test_who_does_not_bring_a_ticket_in_time_is_dropped(start: Callable[..., Hos
 
 def test_a_late_ticket_and_that_of_another_server_yield_nothing(start: Callable[..., Host]):
     host, other = start(ticket_s=0.05), start()
-    segment, ticket = host.open()
+    segment, ticket = host.offer()
     host.wait_gone(segment)
     assert host.is_empty()
     assert yields_nothing(host, ticket)
-    assert yields_nothing(host, other.open()[1])
+    assert yields_nothing(host, other.offer()[1])
 
 
 ENDS = {
@@ -186,40 +178,18 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_the_lease_ends_with_the_connection_or_whatever_comes_by_it(host: Host, end: Callable[[socket.socket], None]):
-    segment, ticket = host.open()
+    segment, ticket = host.offer()
     with redeemed(host, ticket) as (connection, _):
         end(connection)
         host.wait_gone(segment)
         assert host.is_empty()
 
 
-_HOLDER = """
-import socket, sys
-connection = socket.socket(socket.AF_UNIX)
-connection.connect(sys.argv[1])
-connection.sendall(bytes.fromhex(sys.argv[2]))
-print(socket.recv_fds(connection, 16, 4)[0], flush=True)
-sys.stdin.read()
-"""
-
-
-def test_the_lease_ends_when_its_process_is_killed(host: Host):
-    segment, ticket = host.open()
-    command = [sys.executable, "-c", _HOLDER, host.segment_broker.socket_path, ticket.hex()]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        assert process.stdout.readline() == "b'\\x01'\n"
-        assert host.segments.leases == 1
-        process.kill()
-        host.wait_gone(segment)
-    assert host.is_empty()
-
-
 def test_an_execution_keeps_a_segment_whose_client_is_gone(host: Host):
-    segment, ticket = host.open()
+    segment, ticket = host.offer()
     with redeemed(host, ticket):
         used = host.segments.acquire(segment.segment_id, 0, 64)
-    other, other_ticket = host.open()
+    other, other_ticket = host.offer()
     with redeemed(host, other_ticket):
         pass
     host.wait_gone(other)  # the one before it has been seen to by then
@@ -233,7 +203,7 @@ def test_an_execution_keeps_a_segment_whose_client_is_gone(host: Host):
 @NEEDS_ROOT
 @pytest.mark.parametrize(("unchecked", "outcome"), [(False, "PermissionError"), (True, "b''")])
 def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str, unchecked: bool, outcome: str):
-    segment, ticket = host.open()
+    segment, ticket = host.offer()
     path = host.segment_broker.socket_path
     os.chmod(parent, 0o755)
     if unchecked:  # so that only the check of the connection's user protects it
@@ -245,7 +215,7 @@ def test_a_stolen_ticket_yields_nothing_to_another_user(host: Host, parent: str,
 
 
 def test_silent_connections_are_bounded_and_block_no_others(host: Host):
-    _, ticket = host.open()
+    _, ticket = host.offer()
     before = len(os.listdir("/proc/self/fd"))
     with contextlib.ExitStack() as stack:
         silent = [stack.enter_context(host.connect()) for _ in range(200)]
@@ -266,14 +236,14 @@ def test_the_socket_is_this_users_alone_and_gone_at_the_end(host: Host, parent: 
 
 
 def test_the_exit_of_the_broker_ends_every_lease(host: Host):
-    held, ticket = host.open()
-    offered, _ = host.open()
+    held, ticket = host.offer()
+    offered, _ = host.offer()
     with redeemed(host, ticket) as (connection, _), host.connect() as silent:
         host.segment_broker.close()
         assert received(connection) == received(silent) == (b"", [])
-    assert {host.gone.get(timeout=_PATIENCE_S) for _ in range(2)} == {held.memory_id, offered.memory_id}
+    host.wait_gone(held, offered)
     assert host.is_empty()
-    assert refusal(host.open).reason is Reason.SERVER_DRAINING
+    assert refusal(host.offer).reason is Reason.SERVER_DRAINING
     assert host.segments.leases == 1  # still the caller's
 
 
@@ -282,10 +252,10 @@ def test_nothing_leaves_descriptors_behind(parent: str):
     for _ in range(3):
         with contextlib.closing(Host(parent, _FOREVER_S)) as host:
             for _ in range(3):
-                _, ticket = host.open()
+                _, ticket = host.offer()
                 with redeemed(host, ticket):
                     assert yields_nothing(host, ticket)
-            host.open()
+            host.offer()
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -326,6 +296,31 @@ def test_what_killed_servers_left_is_removed_and_nothing_else(start: Callable[..
     os.utime(directory, (0, 0))
     another = Path(start().segment_broker.socket_path).parent
     assert set(os.listdir(parent)) == {*kept, directory.name, another.name}
-    _, ticket = served.open()
+    _, ticket = served.offer()
     with redeemed(served, ticket):  # which being looked at does not harm
         pass
+
+
+def open_segment(host: Host, size_bytes: int, *, is_shared: bool = True) -> segment_service_pb2.OpenSegmentResponse:
+    call: Any = FakeServerCall("one", principal_name="", finish=timing_pb2.Timing)
+    servicer = SegmentServicer(host.segments, host.segment_broker if is_shared else None, Drain())
+    return servicer.OpenSegment(segment_service_pb2.OpenSegmentRequest(size_bytes=size_bytes), call)
+
+
+def test_open_segment_returns_all_that_is_needed_to_get_it(host: Host):
+    opened = open_segment(host, 1)
+    assert (opened.size_bytes, opened.ticket_seconds) == (2 * _MIB, _FOREVER_S)
+    assert opened.socket_path == host.segment_broker.socket_path
+    with redeemed(host, opened.ticket) as (_, descriptor):
+        used = host.segments.acquire(opened.segment_id, 0, opened.size_bytes)
+        assert (os.fstat(descriptor).st_ino, used.owner) == (os.fstat(used.fd).st_ino, "one")
+        used.release()
+    host.wait_gone(used)
+
+
+def test_a_segment_that_cannot_be_had_or_offered_is_refused_and_released(host: Host):
+    assert refusal(open_segment, host, 1, is_shared=False).reason is Reason.NOT_SUPPORTED
+    assert refusal(open_segment, host, 0).reason is Reason.MALFORMED_REQUEST
+    host.segment_broker.close()
+    assert refusal(open_segment, host, 1).reason is Reason.SERVER_DRAINING
+    assert host.is_empty()

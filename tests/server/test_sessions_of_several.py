@@ -28,6 +28,11 @@ PUT = link_pb2.FrontEndMessage(put_array={})
 
 
 @pytest.fixture
+def mesh(run) -> RunningMesh:
+    return run(FakeWorker("a"), FakeWorker("b"))
+
+
+@pytest.fixture
 def silent(run) -> RunningMesh:
     """A mesh of two workers that do not answer an execution unless the test says so."""
     return run(*(FakeWorker(name, but("execute")) for name in "ab"))
@@ -57,23 +62,24 @@ def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"), FakeWorker("c"))
 
     def many(thread: int) -> None:
-        for i in range(50):
-            if i % 5:
-                mesh.execute(f"{thread}.{i}").result(PATIENCE_S)
-            else:
-                mesh.session.notify(TRIM)
+        for i in range(20):
+            mesh.session.notify(TRIM)
+            mesh.execute(f"{thread}.{i}").result(PATIENCE_S)
+            with mesh.session.batch:
+                answers = [mesh.execute(f"{thread}.{i}.{j}") for j in range(5)]
+            for answer in answers:
+                answer.result(PATIENCE_S)
 
     on_threads(many, range(6))
     mesh.execute().result(PATIENCE_S)
     first, *others = [worker.commands[1:] for worker in mesh.workers]
-    assert [sequence for _, _, sequence in first] == list(range(1, 302))
-    assert all(commands == first for commands in others)
+    assert [sequence for _, _, sequence in first] == list(range(1, 842))
+    assert others == [first, first]
     keys = [[message.execute.key_digest for message in worker.got] for worker in mesh.workers]
     assert keys[0] == keys[1] == keys[2]
 
 
-def test_memory_is_attached_to_workers_separately_and_takes_no_number(run, tmp_path):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
+def test_memory_is_attached_to_workers_separately_and_takes_no_number(mesh, tmp_path):
     with (tmp_path / "file").open("w+b") as file:
         for _ in range(2):
             mesh.execute(memory=[SimpleNamespace(memory_id=4, nbytes=8, fd=file.fileno())]).result(PATIENCE_S)
@@ -152,11 +158,10 @@ def test_no_progress_is_reported_after_a_worker_failed(run):
     assert not reported
 
 
-def test_memory_is_named_to_none_that_does_not_share_it(run):
+def test_memory_is_named_to_none_that_does_not_share_it(mesh):
     """An agent may have a memory file of its own under the front end's name for one."""
-    mesh = run(FakeWorker("a"))
     connection = mesh.session.connections[0]
-    (worker,) = mesh.workers
+    worker = mesh.workers[0]
     worker.data_link = worker.link
     fd = os.memfd_create("test")
     try:
@@ -211,16 +216,19 @@ def test_a_worker_that_saw_a_gap_ends_the_mesh_with_a_message(silent):
 
 
 @pytest.mark.parametrize("index", [0, 2])
-def test_the_exit_of_one_ends_the_others_and_is_reported_with_its_host(run, index):
-    mesh = run(*(FakeWorker(name, but("execute")) for name in "abc"))
+def test_the_exit_of_one_ends_the_others_before_calls_are_answered_and_is_reported_with_its_host(run, index):
+    """Until then, they may write to the call's memory."""
+    mesh, seen = run(*(FakeWorker(name, but("execute")) for name in "abc")), []
     answers = [mesh.execute() for _ in range(3)]
+    for answer in answers:
+        answer.add_done_callback(lambda _: seen.append(all(worker.ended for worker in mesh.workers)))
     mesh.workers[index].die(-signal.SIGKILL)
     for answer in answers:
         restarted(answer, ExitCause.KILLED)
+    assert seen == [True] * 3
     end: ExitReason = mesh.exit_reason.result(PATIENCE_S)
     assert end.text == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
     assert end.cause is ExitCause.KILLED
-    assert all(worker.ended for worker in mesh.workers)
     with pytest.raises(SessionEndedError):
         mesh.execute()
 
@@ -237,18 +245,7 @@ def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reas
     assert "on host b" in end.text
 
 
-def test_the_answer_comes_only_when_all_workers_have_ended(silent):
-    """Until then, they may write to the call's memory."""
-    seen: list[bool] = []
-    answer = silent.execute()
-    answer.add_done_callback(lambda _: seen.append(all(worker.ended for worker in silent.workers)))
-    silent.workers[0].die(-signal.SIGKILL)
-    restarted(answer)
-    assert seen == [True]
-
-
-def test_where_one_has_no_capacity_none_gets_the_command(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
+def test_where_one_has_no_capacity_none_gets_the_command(mesh):
     full = full_link(mesh.workers[1], reads=False)
     assert refusal(mesh.execute, "refused").reason is Reason.SERVER_BUSY
     full.reads = True
@@ -258,8 +255,7 @@ def test_where_one_has_no_capacity_none_gets_the_command(run):
         assert [message.execute.key_digest for message in worker.got[1:]] == ["taken"]
 
 
-def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
+def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(mesh):
     full_link(mesh.workers[1], reads=False)
     mesh.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
     assert mesh.exit_reason.result(PATIENCE_S).text == "a worker did not read its link"
@@ -281,8 +277,7 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
 
 
 @pytest.mark.parametrize("error", [LinkClosedError, LinkFullError])
-def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
+def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(mesh, error):
     full_link(mesh.workers[0], error=error)
     try:
         answer = mesh.execute()
@@ -294,8 +289,7 @@ def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
     assert mesh.session.ended or mesh.exit_reason.result(PATIENCE_S)
 
 
-def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
+def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(mesh):
     full_link(mesh.workers[0], error=KeyError)
     with contextlib.suppress(KeyError):  # or the mesh had ended by then
         restarted(mesh.execute())
@@ -336,10 +330,9 @@ def test_a_run_is_timed_by_count_where_several_must_agree(run):
     assert [worker.got[-1].measure.max_seconds for worker in mesh.workers] == [0.0, 0.0]
 
 
-def test_arrays_in_transfer_count_as_heartbeats_and_as_work(run):
+def test_arrays_in_transfer_count_as_heartbeats_and_as_work(mesh):
     """A worker's own heartbeats wait behind the results that it sends."""
 
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.execute().result(PATIENCE_S)
     connection = mesh.session.connections[1]
     assert connection.activity == 2
@@ -375,24 +368,7 @@ def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
         assert [message.execute.key_digest for message in worker.got[1:]] == ["1", "2", "3", "", "4"]
 
 
-def test_batches_of_many_threads_keep_one_order(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-
-    def many(thread: int) -> None:
-        for i in range(20):
-            with mesh.session.batch:
-                answers = [mesh.execute(f"{thread}.{i}.{j}") for j in range(5)]
-            for answer in answers:
-                answer.result(PATIENCE_S)
-
-    on_threads(many, range(6))
-    first, second = (worker.commands[1:] for worker in mesh.workers)
-    assert [sequence for _, _, sequence in first] == list(range(1, 601))
-    assert first == second
-
-
-def test_a_batch_whose_body_fails_is_sent(run):
-    mesh = run(FakeWorker("a"))
+def test_a_batch_whose_body_fails_is_sent(mesh):
     answers = []
     with contextlib.suppress(KeyError), mesh.session.batch:
         answers.append(mesh.execute())
@@ -400,8 +376,7 @@ def test_a_batch_whose_body_fails_is_sent(run):
     assert answers[0].result(PATIENCE_S)
 
 
-def test_commands_of_a_batch_are_lost_with_the_worker(run):
-    mesh = run(FakeWorker("a"))
+def test_commands_of_a_batch_are_lost_with_the_worker(mesh):
     with mesh.session.batch:
         answer = mesh.execute()
         mesh.workers[0].kill()
