@@ -29,17 +29,14 @@ def test_a_collective_is_read_with_its_bytes(line, name, nbytes):
     assert collectives(f"  {line}\n") == [CollectiveUse(name, 1, nbytes)]
 
 
-def test_what_is_no_collective_is_not_read():
+def test_uses_of_one_collective_are_added_up_and_what_is_none_is_not_read():
     text = """
+      %a = f32[2]{0} all-gather(%x)
+      %b = f32[3]{0} all-gather(%y)
       %all-gather.1 = f32[8]{0} add(%x, %y)
       %done = f32[32]{0} all-gather-done(%g)
       %fusion = f64[512,4096]{1,0} fusion(%p, %collective-permute.2), kind=kLoop
     """
-    assert collectives(text) == []
-
-
-def test_uses_of_one_collective_are_added_up():
-    text = "%a = f32[2]{0} all-gather(%x)\n%b = f32[3]{0} all-gather(%y)\n"
     assert collectives(text) == [CollectiveUse("all-gather", 2, 20)]
 
 

@@ -6,9 +6,10 @@ import itertools
 import threading
 import time
 from collections import Counter, defaultdict
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -132,20 +133,6 @@ def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
     assert "".join(waiting.owner for waiting in served(line)) == "aaabab", "a weight that changes counts at once"
 
 
-def test_the_mesh_is_granted_by_the_weights_of_clients():
-    queue = make(launched=1)
-    first = Caller().ask(queue)
-    waiting = [Caller(owner, weight=weight).ask(queue) for owner, weight in [("a", 2)] * 4 + [("b", 1)] * 2]
-    order, grant = "", first.grant.result(30)
-    while waiting:
-        grant.release()
-        wait([caller.grant for caller in waiting], 30, FIRST_COMPLETED)
-        (granted,) = [caller for caller in waiting if caller.grant.done()]
-        waiting.remove(granted)
-        order, grant = order + granted.owner, granted.grant.result(30)
-    assert order == "aabaab"
-
-
 @rows("weights", [(1, 1, 1), (2, 1, 3), (3, 2, 1), (4, 4, 1)])
 def test_a_position_is_that_in_which_calls_are_served(weights):
     weight_of = dict(zip("abc", weights, strict=True))
@@ -158,11 +145,15 @@ def test_a_position_is_that_in_which_calls_are_served(weights):
     assert [positions[id(one)] for one in served(line)] == [*range(1, len(names))]
 
 
-def test_the_queue_lists_the_calls_that_wait():
+def test_the_mesh_is_granted_by_the_weights_of_clients_in_the_order_of_the_positions_that_the_queue_lists():
     queue = make()
-    first, second, third = Caller("a").ask(queue), Caller("b").ask(queue), Caller("a").ask(queue)
-    assert [(call, position) for call, position, _ in queue.waiting()] == [(second, 1), (third, 2)]
-    release(first, second, third)
+    first = Caller().ask(queue)
+    asked = [Caller(owner, weight=weight).ask(queue) for owner, weight in [("a", 2)] * 4 + [("b", 1)] * 2]
+    listed = queue.waiting()
+    assert [call for call, _, _ in listed] == asked
+    waiting: list[Any] = sorted(listed, key=lambda one: one[1])
+    assert [(call.owner, position) for call, position, _ in waiting] == [*zip("aabaab", range(1, 7), strict=True)]
+    release(first, *(call for call, _, _ in waiting))
     assert not [position for _, position, _ in queue.waiting() if position]
 
 
