@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from rows import rows
-from server.fake_calls import FakeServerCall
+from server.fake_calls import FakeServerCall, RunningStage
 
 from server import refusals
-from shardcall_core.call_error import CallError, Reason
+from shardcall_core.call_error import CallError
 from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS, Admission, Slots
-from shardcall_server.frontend.rpc.coroutines import Task, Waiting
+from shardcall_server.frontend.rpc.coroutines import Waiting
 
 
 class Caller(FakeServerCall):
@@ -122,14 +122,12 @@ def test_other_calls_of_a_connection_do_not_wait_behind_all_of_its_call_stream()
     assert streamed in admitted  # a task that waits for ever would end in the collection of a later test
 
 
-def waiting_task(some: Slots, caller: Any, admitted: list[Any], *, is_streamed: bool = False) -> Task:
+def waiting_task(some: Slots, caller: Any, admitted: list[Any], *, is_streamed: bool = False) -> RunningStage:
     async def stage() -> None:
         await some.wait(caller, is_streamed=is_streamed)
         admitted.append(caller)
 
-    task = Task(stage(), lambda doing: CallError(Reason.CANCELLED, doing), lambda value, error: None)
-    task.start()
-    return task
+    return RunningStage(stage())
 
 
 def test_waiting_calls_get_slots_one_connection_after_the_other():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections import Counter, defaultdict
 from concurrent.futures import Future
@@ -15,13 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import rows
-from server.fake_calls import FakeServerCall
+from server.fake_calls import FakeServerCall, RunningStage
 from server.threads import on_threads
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
-from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.fair_queue import FairQueue
 
 
@@ -38,40 +36,17 @@ class Caller(FakeServerCall):
 
     def __init__(self, owner: str = "a", connection: str = "1", **fields: float) -> None:
         super().__init__(owner, connection, **fields)
-        self.waits = threading.Event()
-        self.granted: Future[None] = Future()
-        self.left: Future[None] = Future()
-        self.grant: Future[LaunchGrant] = Future()
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         assert name == "queue"
         return nullcontext()
 
-    def block(self, waiting: coroutines.QueuedCall) -> None:
-        either: Future[None] = Future()
-        for future in (waiting[0], self.left):
-            future.add_done_callback(lambda _: either.done() or either.set_result(None))
-        self.waits.set()
-        either.result()  # for ever, where a test ends before: the thread goes with the process
-        if not waiting[0].done():
-            raise CallError(Reason.CANCELLED, f"left while {waiting[1]}")
-
     def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: float) -> Caller:
-        """Asks for a grant on a thread of its own; returns when it has one, was refused or waits."""
-
-        def take() -> None:
-            try:
-                self.grant.set_result(self.run(queue.acquire(self, device_bytes, **options)))  # type: ignore[arg-type]
-            except CallError as error:
-                self.grant.set_exception(error)
-            self.waits.set()
-
-        threading.Thread(target=take, daemon=True).start()
-        assert self.waits.wait(30)
+        """Asks for a grant; returns when it has one, was refused or waits."""
+        running = RunningStage(queue.acquire(self, device_bytes, **options))  # type: ignore[arg-type]
+        self.grant: Future[LaunchGrant] = running.result
+        self.leave = running.interrupt
         return self
-
-    def leave(self) -> None:
-        self.left.set_result(None)
 
 
 def make(launched: int = 1, queued: int = 100, per_client: int = 100, limit: int = 1000, held: int = 0) -> MeshQueue:
@@ -327,18 +302,19 @@ def test_a_caller_waiting_for_memory_that_arrays_take_gets_an_error():
 
 
 def test_callers_that_come_and_leave_at_any_moment_leave_no_grant_behind():
-    queue = make(launched=2)
+    queue = make(launched=1)
     numbers, reasons = itertools.count(), set[Reason]()
 
     def come(owner: str) -> None:
         for _ in range(100):
-            caller = Caller(owner, deadline=time.monotonic()).ask(queue, 1)
+            callers = [Caller(owner, deadline=time.monotonic()).ask(queue, 1) for _ in range(2)]
             if next(numbers) % 3 == 0:
-                caller.leave()
-            if caller.grant.exception(30) is None:
-                caller.grant.result().release()
-            else:
-                reasons.add(refusal(caller).reason)
+                callers[1].leave()
+            for caller in callers:
+                if caller.grant.exception(30) is None:
+                    release(caller)
+                else:
+                    reasons.add(refusal(caller).reason)
 
     on_threads(come, "aabbcc")
     assert reasons == {Reason.CANCELLED}

@@ -1,17 +1,15 @@
 """Arrays of a call stream: results that later calls name before they exist, and deletions in the order of items."""
 
 from concurrent.futures import Future
-from typing import Any
 
 import pytest
 from rows import rows
-from server.fake_calls import FakeServerCall
+from server.fake_calls import FakeServerCall, RunningStage
 from server.refusals import refusal, refused
 from server.tables_of_names import Table
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
-from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.services import streamed_arrays
 from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
 
@@ -36,13 +34,7 @@ def arrays(table):
 
 def resolving(claim: ArrayClaim) -> Future[list[ResidentArray | None]]:
     """Starts a call that needs its operands; returns them once they are there."""
-    outcome: Future[Any] = Future()
-
-    def finish(value: Any, error: Exception | None) -> None:
-        outcome.set_result(value) if error is None else outcome.set_exception(error)
-
-    Task(claim.resolve(FakeServerCall()), lambda doing: None, finish).start()  # type: ignore[arg-type]
-    return outcome
+    return RunningStage(claim.resolve(FakeServerCall())).result  # type: ignore[arg-type]
 
 
 def check_late(arrays: StreamedArrays, handle: bytes, expected: CallError | Reason, owner: str = "") -> None:
