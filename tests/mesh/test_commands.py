@@ -1,9 +1,7 @@
 """Commands take effect in the order in which they were sent, however late their answers are."""
 
-import socket
 import threading
 from collections.abc import Iterator
-from contextlib import closing
 from itertools import count
 from queue import Queue
 
@@ -13,7 +11,6 @@ import pytest
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
 from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.link.framing import Link
 from shardcall_server.link.wire import encode_array_type, encode_mesh
 from shardcall_server.mesh import compilers, executor
 from shardcall_server.mesh.commands import Commands
@@ -54,16 +51,19 @@ def put(array_id: int, values: np.ndarray, mesh: mesh_pb2.Mesh) -> link_pb2.PutA
     return link_pb2.PutArray(array_id=array_id, type=type_of(values), mesh=mesh, data=data)
 
 
+def preparation(kernel: str, *operands: np.ndarray) -> dict[str, object]:
+    call = kernel_pb2.KernelCall(kernel=kernel, strategy="gspmd", mesh=ONE_DEVICE)
+    types = [type_of(values) for values in operands]
+    return {"prepare": link_pb2.Prepare(call=call, operands=types, max_call_bytes=1 << 30)}
+
+
 class Worker:
-    """Commands at one end of a link, and the front end at the other."""
+    """The commands of a worker, and the answers to them."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(WAIT_S)
-        self._links = Link(ours), Link(theirs)
-        self._received = self._links[0].frames()
+        self._link = FakeLink()
         self._ids = count(1)
-        self.commands = commands_of(self._links[1])
+        self.commands = commands_of(self._link)
 
     def handle(self, *batch: dict[str, object]) -> None:
         """Sends commands, numbered from 1, as one batch."""
@@ -71,7 +71,7 @@ class Worker:
         assert self.commands.handle_batch([(message.SerializeToString(), None) for message in messages])
 
     def answer(self) -> link_pb2.WorkerMessage:
-        return link_pb2.WorkerMessage.FromString(next(self._received)[0])
+        return self._link.answers.get(timeout=WAIT_S)
 
     def answers(self, number: int) -> dict[int, link_pb2.WorkerMessage]:
         """Returns the next answers by the numbers of their commands."""
@@ -79,9 +79,7 @@ class Worker:
 
     def prepare(self, kernel: str, *operands: np.ndarray) -> str:
         """Compiles a program; returns its digest."""
-        call = kernel_pb2.KernelCall(kernel=kernel, strategy="gspmd", mesh=ONE_DEVICE)
-        types = [type_of(values) for values in operands]
-        self.handle({"prepare": link_pb2.Prepare(call=call, operands=types, max_call_bytes=1 << 30)})
+        self.handle(preparation(kernel, *operands))
         assert self.answer().HasField("compiling")
         return self.answer().prepared.plan.key_digest
 
@@ -89,16 +87,12 @@ class Worker:
         self.handle({"put_array": put(array_id, values, ONE_DEVICE)})
         assert self.answer().HasField("array_put")
 
-    def close(self) -> None:
-        self.commands.close()
-        for link in self._links:
-            link.close()
-
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    with closing(Worker()) as created:
-        yield created
+    created = Worker()
+    yield created
+    created.commands.close()
 
 
 def get(array_id: int) -> dict[str, object]:
@@ -109,26 +103,16 @@ def deletion(array_id: int) -> dict[str, object]:
     return {"delete_arrays": link_pb2.DeleteArrays(array_ids=[array_id])}
 
 
-def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins():
-    link, ids = FakeLink(), count(1)
-    commands = commands_of(link)
-
-    def send(**command: object) -> None:
-        assert commands.handle(link_pb2.FrontEndMessage(call_id=next(ids), **command), None)  # type: ignore[arg-type]
-
+def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins(worker: Worker):
     axes = MeshAxes((("x", 8),))
-    send(put_array=put(7, VALUES, encode_mesh(axes, tuple(range(8)))))
-    assert link.answers.get(timeout=WAIT_S).HasField("array_put")
-    for _ in range(COPIES):
-        send(**get(7))
-    send(**deletion(7))
-    commands.handle_batch(())
-    answers = [link.answers.get(timeout=WAIT_S) for _ in range(COPIES)]
+    worker.handle({"put_array": put(7, VALUES, encode_mesh(axes, tuple(range(8))))})
+    assert worker.answer().HasField("array_put")
+    worker.handle(*[get(7)] * COPIES, deletion(7))
+    answers = [worker.answer() for _ in range(COPIES)]
     assert {answer.WhichOneof("answer") for answer in answers} == {"executed"}
     assert {answer.executed.inline_results[0] for answer in answers} == {VALUES.tobytes()}
-    send(**get(7))
-    assert link.answers.get(timeout=WAIT_S).failure.reason == "ARRAY_LOST"
-    commands.close()
+    worker.handle(get(7))
+    assert worker.answer().failure.reason == "ARRAY_LOST"
 
 
 @pytest.mark.parametrize("side", [8, 512])
@@ -151,7 +135,7 @@ def test_a_batch_runs_a_chain_of_resident_arrays(worker: Worker, side: int):
     assert not any(message.executed.inline_results for message in answers.values())
 
 
-def test_two_programs_are_compiled_at_a_time(monkeypatch):
+def test_two_programs_are_compiled_at_a_time(worker: Worker, monkeypatch):
     both, compile_parts = threading.Barrier(2), compilers.compile_parts
 
     def compile_together(resolved, **how):
@@ -159,15 +143,9 @@ def test_two_programs_are_compiled_at_a_time(monkeypatch):
         return compile_parts(resolved, **how)
 
     monkeypatch.setattr(compilers, "compile_parts", compile_together)
-    link = FakeLink()
-    of_worker = commands_of(link)
-    call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=ONE_DEVICE)
-    for size in (3, 4):
-        prepare = link_pb2.Prepare(call=call, operands=[type_of(VALUES[:size])], max_call_bytes=1 << 30)
-        assert of_worker.handle(link_pb2.FrontEndMessage(call_id=size, prepare=prepare), None)
-    answers = [link.answers.get(timeout=WAIT_S).WhichOneof("answer") for _ in range(4)]
+    worker.handle(*(preparation("negative", VALUES[:size]) for size in (3, 4)))
+    answers = [worker.answer().WhichOneof("answer") for _ in range(4)]
     assert sorted(answers) == ["compiling", "compiling", "prepared", "prepared"]
-    of_worker.close()
 
 
 def test_every_command_of_a_batch_is_answered_with_its_results(worker: Worker, monkeypatch):

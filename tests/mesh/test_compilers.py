@@ -6,11 +6,11 @@ import time
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from mesh.test_commands import ONE_DEVICE, WAIT_S, FakeLink, commands_of
+from mesh.test_commands import WAIT_S, FakeLink, commands_of, preparation
 from server.refusals import refusal
 
-from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.program_store import ProgramStore
 from shardcall_server.mesh import compilers
@@ -19,7 +19,6 @@ from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.compilers import CompilationJob, ForkedCompiler, LocalCompiler
 from shardcall_worker.v1 import link_pb2
 
-OPERAND = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT32, shape=[4])
 REFUSAL = link_pb2.CompilationOutcome(failure=link_pb2.Failure(reason=Reason.COMPILE_FAILED.value, message="no"))
 
 
@@ -110,10 +109,9 @@ def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
 
 
 def prepare(commands: Commands, *call_ids: int) -> None:
-    call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=ONE_DEVICE)
-    command = link_pb2.Prepare(call=call, operands=[OPERAND])
     for call_id in call_ids:
-        commands.handle(link_pb2.FrontEndMessage(call_id=call_id, prepare=command), None)
+        command = preparation("negative", np.ones(4, np.float32))
+        commands.handle(link_pb2.FrontEndMessage(call_id=call_id, **command), None)  # type: ignore[arg-type]
 
 
 def next_answer(link: HeldLink, name: str) -> link_pb2.WorkerMessage:
