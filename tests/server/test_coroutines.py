@@ -52,16 +52,6 @@ def on_thread(name: str, function: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
-def test_a_stage_runs_to_its_end_on_the_thread_that_waits():
-    future: Future[int] = Future()
-
-    def wait(waiting: Waiting) -> None:
-        assert waiting == (future, "waiting")
-        future.set_result(3)
-
-    assert coroutines.run(result_of(future), wait) == 3
-
-
 def test_what_the_wait_raises_is_raised_in_the_stage():
     caught = []
 

@@ -21,13 +21,6 @@ def install(monkeypatch: pytest.MonkeyPatch, *plugins: str) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries if group == "jax_plugins" else [])
 
 
-def test_the_allocator_is_set_once():
-    once = tuned_environment({"PATH": "/bin"})
-    assert "glibc.malloc.mmap_threshold=4294967296" in once["GLIBC_TUNABLES"].split(":")
-    assert once["PATH"] == "/bin"
-    assert tuned_environment(once) == once
-
-
 def test_settings_of_the_administrator_stay():
     tuned = tuned_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"})["GLIBC_TUNABLES"].split(":")
     assert [t for t in tuned if "arena_max" in t] == ["glibc.malloc.arena_max=4"]

@@ -58,16 +58,6 @@ def test_a_guest_has_another_handle_than_the_owner(table):
     table.check_counts()
 
 
-def test_both_see_with_whom_a_name_is_shared(table):
-    table.array_table.share("u", "we", "others", may_write=True)
-    (ours,), (theirs,) = table.array_table.of_names("we"), table.array_table.of_names("they")
-    described = [table.array_table.describe(resident) for resident in (ours, theirs)]
-    assert [(entry.name, entry.owner) for entry in described] == [("u", "we"), ("we/u", "we")]
-    guests = [[(guest.principal, guest.may_write) for guest in entry.guests] for entry in described]
-    assert guests == [[("others", True), ("they", False)], [("they", False)]]
-    assert [resident.handle for resident in table.array_table.of_owner("they")] == [table.seen().handle]
-
-
 def test_a_guest_can_neither_delete_name_nor_share(table):
     handle = table.seen().handle
     assert table.array_table.delete([handle, table.ours.handle], "they") == []
