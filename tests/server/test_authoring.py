@@ -166,14 +166,9 @@ def test_a_promise_of_the_same_bits_on_every_mesh_is_checked():
 
 
 def test_kernels_are_not_checked_without_a_workers_flags():
-    lines = (
-        "import jax",
-        "jax.config.update('jax_num_cpu_devices', 8), jax.devices()",
-        "from shardcall_server.authoring.runner import use_virtual_devices",
-        "use_virtual_devices()",
-    )
+    code = "import jax; jax.config.update('jax_num_cpu_devices', 8), jax.devices(); "
+    code += "from shardcall_server.authoring import runner; runner.use_virtual_devices()"
     without = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    command = [sys.executable, "-c", "\n".join(lines)]
-    ended = subprocess.run(command, env=without, capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], env=without, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
     assert "without the flags of a worker" in ended.stderr

@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 
+from end_to_end.processes import wait_for
+
 from shardcall_server.log_output import LogOutput
 
 
@@ -33,6 +35,17 @@ def test_lines_that_cannot_be_written_are_dropped_and_counted():
     output.write("written, since there is space again\n")
     output.wait_written(60)
     assert output.dropped_lines == 2
+
+
+def test_a_pipe_that_is_not_read_delays_nobody():
+    reading, writing = os.pipe()
+    output = LogOutput(writing)
+    for _ in range(10_000):
+        output.write(f"{'x' * 100}\n")
+    output.wait_written(0.0)
+    assert output.dropped_lines > 1000
+    os.close(reading)
+    wait_for(lambda: output.dropped_lines > 9000)  # the rest fails
 
 
 def test_what_was_written_last_is_there_after_the_exit_of_the_process():

@@ -52,32 +52,25 @@ def test_a_unix_socket_has_a_name_too(tmp_path):
     assert [name[:5] for name in session_names("127.0.0.1:1", str(tmp_path / "socket"))] == ["unix:"]
 
 
-@rows("host", ["LOCALHOST", "::ffff:127.0.0.1", "[::ffff:127.0.0.1]"])
-def test_other_forms_of_loopback_addresses_need_no_encryption(host):
-    server = grpc.server(ThreadPoolExecutor(1))
-    settings = load_settings({"host": host, "port": 0, "auth": False})
-    port = int(listen(server, settings).rpartition(":")[2])
-    server.start()
-    try:
-        names = ["127.0.0.1", "::1", "localhost"] if host == "LOCALHOST" else ["127.0.0.1"]
-        assert session_names(f":{port}")[0] == f"{names[0]}:{port}"
-    finally:
-        server.stop(0).wait()
-
-
 @pytest.fixture
 def serve_at():
-    """Binds a server's Unix socket, beside a port of the system's choosing."""
+    """Has a gRPC server listen, at a port of the system's choosing."""
     with ThreadPoolExecutor(1) as pool:
         server = grpc.server(pool)
-        yield lambda path: listen(server, load_settings({"unix_socket": str(path), "port": 0}))
+        yield lambda **settings: listen(server, load_settings({"port": 0, **settings}))
         server.stop(None).wait()
+
+
+@rows("host", ["LOCALHOST", "::ffff:127.0.0.1", "[::ffff:127.0.0.1]"])
+def test_other_forms_of_loopback_addresses_need_no_encryption(serve_at, host):
+    port = serve_at(host=host, auth=False).rpartition(":")[2]
+    assert session_names(f":{port}")[0] == f"127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o1777])
 def test_a_unix_socket_is_this_users_alone_where_others_cannot_replace_it(serve_at, short_folder, mode):
     short_folder.chmod(mode)
-    serve_at(short_folder / "socket")
+    serve_at(unix_socket=f"{short_folder}/socket")
     assert (short_folder / "socket").stat().st_mode & 0o777 == 0o600
 
 
@@ -85,10 +78,10 @@ def test_a_unix_socket_is_this_users_alone_where_others_cannot_replace_it(serve_
 def test_a_unix_socket_that_others_may_replace_is_refused(serve_at, short_folder, mode):
     short_folder.chmod(mode)
     with pytest.raises(SettingsError, match=f"the folder {short_folder} has mode {mode:04o} .*chmod go-w"):
-        serve_at(short_folder / "socket")
+        serve_at(unix_socket=f"{short_folder}/socket")
     assert os.listdir(short_folder) == []
 
 
 def test_a_unix_socket_without_a_folder_is_refused(serve_at, short_folder):
     with pytest.raises(SettingsError, match=r"unix_socket is .*No such file or directory; choose another --unix-soc"):
-        serve_at(short_folder / "none" / "socket")
+        serve_at(unix_socket=f"{short_folder}/none/socket")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,22 +30,6 @@ ROWS: Spec = (("x",), ())
 TABLE = BlockTable([server_info_service_pb2.Device(id=i, process_index=i // 2) for i in range(8)])
 EXECUTED = link_pb2.Executed()
 Arrays = list[tuple[ArrayType, Spec]]
-
-
-@dataclass
-class File:
-    """A memory file as the link sees one."""
-
-    memory: np.ndarray
-    memory_id: int = 5
-    fd: int = -1
-
-    @property
-    def nbytes(self) -> int:
-        return self.memory.size
-
-    def view(self, begin: int, nbytes: int) -> np.ndarray:
-        return self.memory[begin : begin + nbytes]
 
 
 def placement(array_type: ArrayType, spec: Spec, axes: MeshAxes = AXES) -> kernel_pb2.ArrayPlacement:
@@ -76,7 +59,9 @@ class Exchange:
         )
         array_types = [array_type for array_type, _ in [*operands, *results]]
         ends = np.cumsum([0, *(-(-array_type.nbytes // 64) * 64 for array_type in array_types)])
-        self.file = File(np.random.default_rng(1).integers(0, 255, int(ends[-1]), np.uint8))
+        self.memory = memory = np.random.default_rng(1).integers(0, 255, int(ends[-1]), np.uint8)
+        self.file: Any = SimpleNamespace(memory_id=5, fd=-1, nbytes=memory.size)
+        self.file.view = lambda begin, nbytes: memory[begin : begin + nbytes]
         spans = [link_pb2.MemorySpan(memory_id=5, offset=int(end)) for end in ends[:-1]]
         n = len(operands)
         self.message = link_pb2.FrontEndMessage(
@@ -89,7 +74,7 @@ class Exchange:
             ),
         )
         self.arrays = [
-            np.ndarray(array_type.shape, array_type.dtype, buffer=self.file.memory, offset=span.offset)
+            np.ndarray(array_type.shape, array_type.dtype, buffer=memory, offset=span.offset)
             for array_type, span in zip(array_types, spans, strict=True)
         ]
         self.operands, self.results = self.arrays[:n], self.arrays[n:]
@@ -161,7 +146,7 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
 @rows("name", OPERANDS)
 def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     exchange = Exchange([(ArrayType((3, 3), F8), ROWS)], OPERANDS[name], process)
-    before = exchange.file.memory.copy()
+    before = exchange.memory.copy()
     exchange.send()
     command, message, memory = exchange.agent_memory()
     assert command.result_begin % 64 == 0 or not command.result_bytes
@@ -180,7 +165,7 @@ def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     for part in np.split(come, cuts):
         exchange.link.take_chunk(3, part)
     exchange.answer(executed=EXECUTED)
-    assert exchange.file.memory.tobytes() == expected.tobytes()
+    assert exchange.memory.tobytes() == expected.tobytes()
     exchange.link.close()
     assert [link_pb2.WorkerMessage.FromString(body).call_id for ((body, _),) in exchange.link.batches()] == [3]
 
@@ -200,7 +185,7 @@ def test_commands_go_in_the_order_of_sending_and_their_operands_follow_them():
 def test_nothing_is_read_from_memory_or_written_to_it_once_the_link_is_closed():
     for sent in (0, 2):
         exchange = Exchange(OPERANDS["rows"], OPERANDS["rows"]).send()
-        before = exchange.file.memory.tobytes()
+        before = exchange.memory.tobytes()
         outgoing = iter(exchange.queue[0])
         for _ in range(sent):
             next(outgoing)
@@ -210,7 +195,7 @@ def test_nothing_is_read_from_memory_or_written_to_it_once_the_link_is_closed():
             exchange.link.send(b"late")
         exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
         exchange.answer(executed=EXECUTED)
-        assert exchange.file.memory.tobytes() == before
+        assert exchange.memory.tobytes() == before
         assert list(exchange.link.batches()) == []
 
 
@@ -241,10 +226,10 @@ def test_results_of_a_command_that_was_answered_are_thrown_away():
     exchange.link.take_message(link_pb2.WorkerMessage(heartbeat=link_pb2.Heartbeat()).SerializeToString())
     assert exchange.link._results.keys() == {3}, "what comes before an answer is none"
     exchange.answer(failure=link_pb2.Failure(reason="INTERNAL"))
-    before = exchange.file.memory.tobytes()
+    before = exchange.memory.tobytes()
     exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
     exchange.link.take_chunk(99, np.full(64, 0xAA, np.uint8))
-    assert exchange.file.memory.tobytes() == before
+    assert exchange.memory.tobytes() == before
     assert exchange.link._results == {}, "a command that failed would keep its memory for ever"
 
 

@@ -8,10 +8,11 @@ import signal
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
-from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, FullLink, RunningMesh, but
+from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, RunningMesh, but
 from server.refusals import refusal, refused
 from server.threads import on_threads
 
@@ -36,13 +37,6 @@ def mesh(run) -> RunningMesh:
 def silent(run) -> RunningMesh:
     """A mesh of two workers that do not answer an execution unless the test says so."""
     return run(*(FakeWorker(name, but("execute")) for name in "ab"))
-
-
-def full_link(worker: FakeWorker, **state: Any) -> FullLink:
-    """Has a worker not read, or sends to it fail."""
-    worker.link = full = FullLink(worker.link)
-    vars(full).update(state)
-    return full
 
 
 def failure_of(answer: Future[Any]) -> tuple[Reason, str]:
@@ -246,9 +240,10 @@ def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reas
 
 
 def test_where_one_has_no_capacity_none_gets_the_command(mesh):
-    full = full_link(mesh.workers[1], reads=False)
+    link = mesh.workers[1].link
+    link.has_capacity = lambda nbytes: False
     assert refusal(mesh.execute, "refused").reason is Reason.SERVER_BUSY
-    full.reads = True
+    del link.has_capacity
     mesh.execute("taken").result(PATIENCE_S)
     assert mesh.session.idle
     for worker in mesh.workers:
@@ -256,7 +251,7 @@ def test_where_one_has_no_capacity_none_gets_the_command(mesh):
 
 
 def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(mesh):
-    full_link(mesh.workers[1], reads=False)
+    mesh.workers[1].link.has_capacity = lambda nbytes: False
     mesh.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
     assert mesh.exit_reason.result(PATIENCE_S).text == "a worker did not read its link"
 
@@ -266,7 +261,7 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
     """The first may read and write its memory, so its sender must not go on before that worker has ended."""
     first = FakeWorker("a", but("execute"))
     mesh = run(first, FakeWorker("b"))
-    full_link(mesh.workers[1], error=error)
+    mesh.workers[1].link.send = Mock(side_effect=error)
     answer = mesh.execute()
     if error is LinkClosedError:
         assert not answer.done()
@@ -278,7 +273,7 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
 
 @pytest.mark.parametrize("error", [LinkClosedError, LinkFullError])
 def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(mesh, error):
-    full_link(mesh.workers[0], error=error)
+    mesh.workers[0].link.send = Mock(side_effect=error)
     try:
         answer = mesh.execute()
     except SessionEndedError:
@@ -290,7 +285,7 @@ def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(mesh, error):
 
 
 def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(mesh):
-    full_link(mesh.workers[0], error=KeyError)
+    mesh.workers[0].link.send = Mock(side_effect=KeyError)
     with contextlib.suppress(KeyError):  # or the mesh had ended by then
         restarted(mesh.execute())
     assert mesh.exit_reason.result(PATIENCE_S).text == "a command could not be sent"
@@ -348,14 +343,12 @@ def test_a_worker_that_exits_before_it_is_ready_is_quoted(run):
     assert failure_of(mesh.session.ready)[1].endswith("; it said: ValueError: unknown flag")
 
 
-def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
-    workers = FakeWorker("a"), FakeWorker("b")
-    mesh = run(*workers)
+def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(mesh):
     with mesh.session.batch:
         with mesh.session.batch:
             first = mesh.execute("1")
         assert not first.done()
-        assert all(worker.commands[1:] == [] for worker in workers)
+        assert all(worker.commands[1:] == [] for worker in mesh.workers)
         with ThreadPoolExecutor(1) as other:
             other.submit(lambda: mesh.execute("2").result(PATIENCE_S)).result()
         assert first.result(PATIENCE_S)
@@ -363,7 +356,7 @@ def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
         mesh.session.notify(TRIM)
     assert last.result(PATIENCE_S)
     mesh.execute("4").result(PATIENCE_S)
-    for worker in workers:
+    for worker in mesh.workers:
         assert [sequence for _, _, sequence in worker.commands[1:]] == [1, 2, 3, 4, 5]
         assert [message.execute.key_digest for message in worker.got[1:]] == ["1", "2", "3", "", "4"]
 
