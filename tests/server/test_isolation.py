@@ -106,8 +106,7 @@ def test_a_session_sends_a_suspect_when_it_is_idle(run):
     assert session.quarantine._deaths == {"a": 1}
 
 
-def test_three_exits_within_ten_minutes_begin_a_probation_that_ends():
-    clock = Clock()
+def test_three_exits_within_ten_minutes_begin_a_probation_that_ends(clock):
     probation = Probation(clock)
     for clock.now in (0.0, 100.0, 500.0):
         probation.check("ann")
@@ -121,8 +120,7 @@ def test_three_exits_within_ten_minutes_begin_a_probation_that_ends():
     probation.check("ann")
 
 
-def test_exits_that_are_far_apart_do_not_count_together_and_owners_are_bounded():
-    clock = Clock()
+def test_exits_that_are_far_apart_do_not_count_together_and_owners_are_bounded(clock):
     probation = Probation(clock)
     for clock.now in (0.0, 300.0, 601.0):
         probation.count("ann")

@@ -116,15 +116,10 @@ def ready(jax: str = "1", devices: int = 2) -> link_pb2.Ready:
     )
 
 
-def test_a_mesh_is_ready_when_all_workers_are():
-    startup_barrier = StartupBarrier(HOSTS)
-    assert startup_barrier.add(1, ready()) is None
-    assert startup_barrier.add(0, ready()) == ready()
-
-
 @rows(("other", "what"), [(ready(jax="2"), "versions"), (ready(devices=3), "devices")])
-def test_workers_that_cannot_be_one_mesh_are_distinguished(other, what):
+def test_a_mesh_is_ready_when_all_workers_are_and_those_that_cannot_be_one_are_distinguished(other, what):
     startup_barrier = StartupBarrier(HOSTS)
-    startup_barrier.add(0, ready())
+    assert startup_barrier.add(0, ready()) is None
     with pytest.raises(DisagreementError, match=f"the {what} of hosts a and b differ"):
         startup_barrier.add(1, other)
+    assert startup_barrier.add(1, ready()) == ready()

@@ -197,16 +197,6 @@ def test_a_call_that_finds_capacity_goes_through_on_the_thread_of_its_caller():
     assert queue.launched == 0
 
 
-def test_who_leaves_the_queue_is_taken_out_at_once_and_costs_nothing():
-    queue = make()
-    first, gone, last = Caller().ask(queue), Caller(deadline=1.0).ask(queue), Caller(deadline=2.0).ask(queue)
-    gone.leave()
-    assert refusal(gone).reason is Reason.CANCELLED
-    assert queue.queued == 1
-    release(first, last)
-    assert (queue.launched, queue.queued) == (0, 0)
-
-
 def test_the_queue_is_bounded_in_all_and_by_client():
     queue = make(queued=3, per_client=2)
     for _ in range(3):

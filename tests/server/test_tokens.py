@@ -423,14 +423,10 @@ def channel(gate: Gate, kernels: Kernels) -> Iterator[grpc.Channel]:
         server.stop(None).wait()
 
 
-def metadata(token: str) -> list[tuple[str, str]]:
-    return [("authorization", f"Bearer {token}")]
-
-
 def test_an_rpc_is_admitted_once_and_its_method_gets_the_principal(channel, gate, kernels):
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
     for count, entry in enumerate((ALICE, BOB, ALICE), 1):
-        shown: Any = {"metadata": metadata(entry.token), "timeout": PATIENCE_S}
+        shown: Any = {"metadata": [bearing(entry.token)], "timeout": PATIENCE_S}
         stub.ListKernels(kernel_service_pb2.ListKernelsRequest(), **shown)
         assert list(stub.ExecuteStream(iter([kernel_service_pb2.ExecuteStreamRequest()]), **shown)) == []
         assert list(channel.stream_stream(STREAM)(iter([]), **shown)) == [b""]
@@ -441,7 +437,7 @@ def test_an_rpc_is_admitted_once_and_its_method_gets_the_principal(channel, gate
 
 def test_a_refused_rpc_does_not_reach_its_method(channel, gate, kernels):
     stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-    shown: Any = {"metadata": metadata("none"), "timeout": PATIENCE_S}
+    shown: Any = {"metadata": [bearing("none")], "timeout": PATIENCE_S}
     for call in (
         lambda: stub.ListKernels(kernel_service_pb2.ListKernelsRequest(), **shown),
         lambda: list(channel.stream_stream(STREAM)(iter([]), timeout=PATIENCE_S)),

@@ -254,8 +254,7 @@ def used(tmp_path):
     history_warm_up = warmer(tmp_path)
     history_warm_up.call_history.devices = "cpu 8"
     for times, kernel in enumerate("edcba", 1):
-        for _ in range(times):
-            history_warm_up.call_history.add(AbstractCall(kernel_pb2.KernelCall(kernel=kernel), OPERANDS))
+        use(history_warm_up.call_history, kernel, times)
     yield history_warm_up
     history_warm_up.close()
 
