@@ -135,6 +135,15 @@ class Host:
         message = link_pb2.FrontEndMessage(call_id=call_id, execute=execute)
         self.take(message, operand_bytes=len(operand), result_begin=begin, result_bytes=result_bytes)
 
+    def begin(
+        self, call_id: int, operand: bytes = b"", result_bytes: int = 0
+    ) -> tuple[link_pb2.FrontEndMessage, int, np.ndarray]:
+        """Has the worker begin a command; returns it with its memory and the number of that."""
+        self.command(call_id, operand, result_bytes)
+        memory_id, memory = self.attached()
+        self.chunks(operand)
+        return self.process.command()[0], memory_id, memory
+
     def take(self, message: link_pb2.FrontEndMessage, **memory: int) -> None:
         body = message.SerializeToString()
         self.slot.take_command(host_service_pb2.HostCommand(start_id=4, front_end_message=body, **memory))
@@ -154,9 +163,7 @@ def host() -> Iterator[Host]:
 
 def test_an_exit_is_reported_after_all_earlier_messages(host):
     """Otherwise a call that was done would be lost, and its program quarantined for another's crash."""
-    host.command(1, result_bytes=1000)
-    host.attached()
-    host.process.command()
+    host.begin(1, result_bytes=1000)
     host.process.answer(call_id=1, executed=link_pb2.Executed())
     host.process.worker.close()
     host.process._gone.set()
@@ -182,9 +189,7 @@ def test_a_command_goes_to_the_worker_when_its_operands_have_come(host):
 
 def test_results_come_before_their_answer_in_chunks(host, monkeypatch):
     monkeypatch.setattr(module, "CHUNK_BYTES", 100)
-    host.command(1, result_bytes=250)
-    _, memory = host.attached()
-    message, _ = host.process.command()
+    message, _, memory = host.begin(1, result_bytes=250)
     result = os.urandom(250)
     begin = message.execute.results[0].blocks.offset
     memory[begin : begin + 250] = np.frombuffer(result, np.uint8)
@@ -198,10 +203,7 @@ def test_results_come_before_their_answer_in_chunks(host, monkeypatch):
 
 
 def test_a_command_that_failed_has_no_results_and_its_memory_is_the_next_ones(host):
-    host.command(1, b"x" * 10, 250)
-    memory_id, _ = host.attached()
-    host.chunks(b"x" * 10)
-    host.process.command()
+    _, memory_id, _ = host.begin(1, b"x" * 10, 250)
     host.process.answer(call_id=1, failure=link_pb2.Failure(reason="INTERNAL"))
     assert host.heard_answer().HasField("failure")
     host.command(2, result_bytes=250)
@@ -212,9 +214,7 @@ def test_a_command_that_failed_has_no_results_and_its_memory_is_the_next_ones(ho
 
 
 def test_what_was_not_used_for_a_while_is_let_go_of(host, monkeypatch):
-    host.command(1, result_bytes=250)
-    memory_id, _ = host.attached()
-    host.process.command()
+    _, memory_id, _ = host.begin(1, result_bytes=250)
     host.slot.trim()
     monkeypatch.setattr(module, "_TRIM_AFTER_S", -1.0)
     host.slot.trim()
@@ -249,10 +249,7 @@ def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch,
 
 def test_a_slot_that_is_closed_lets_go_of_all_its_memory(host):
     for call_id in range(1, 4):
-        host.command(call_id, b"x" * 10)
-        host.attached()
-        host.chunks(b"x" * 10)
-        host.process.command()
+        host.begin(call_id, b"x" * 10)
     files = [region.fd for region, _, _ in host.regions.values()]
     assert len({os.fstat(fd).st_ino for fd in files}) == 3
     host.process.answer(call_id=1, executed=link_pb2.Executed())
@@ -265,9 +262,7 @@ def test_a_slot_that_is_closed_lets_go_of_all_its_memory(host):
 
 
 def test_results_that_arrive_while_the_slot_closes_release_their_memory_too(host):
-    host.command(1, result_bytes=10)
-    host.attached()
-    host.process.command()
+    host.begin(1, result_bytes=10)
     may_go_on, done = threading.Event(), threading.Event()
 
     def say(message: bytes) -> None:

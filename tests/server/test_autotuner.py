@@ -168,13 +168,9 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotu
         pytest.param(THREE, {"refused": {"b": BROKEN}}, {}, "c", "timed: c 20 ms, a", "ac", id="one does not compile"),
         pytest.param({}, {"failing": {"b": TOO_LARGE}}, {}, "a", "", "ab", id="one cannot run"),
         pytest.param(THREE, NONE_BUT_C, {}, "c", ONLY_C, "", id="the rule's does not fit"),
-        pytest.param(
-            THREE, NONE_BUT_C, {"is_tuned": False}, "c", ONLY_C, "", id="it does not fit without an autotuner"
-        ),
+        pytest.param(THREE, NONE_BUT_C, {"is_tuned": False}, "c", ONLY_C, "", id="nor without an autotuner"),
         pytest.param(THREE, {"refused": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends at a compilation"),
-        pytest.param(
-            THREE, {"failing": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends while one is timed"
-        ),
+        pytest.param(THREE, {"failing": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends at a run"),
     ],
 )
 def test_the_strategy_of_a_first_call(autotuner, takes_s, state, options, strategy, reason, measured):

@@ -7,7 +7,6 @@ import time
 from collections import Counter, defaultdict
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -23,19 +22,8 @@ from shardcall_server.frontend.memory.device_budget import DeviceBudget
 from shardcall_server.frontend.rpc.fair_queue import FairQueue
 
 
-@dataclass(eq=False)
-class QueuedCall:
-    owner: str = "a"
-    connection: str = "1"
-    deadline: float = 0.0
-    weight: int = 1
-
-
 class Caller(FakeServerCall):
     """A call in the queue: it waits until it is granted the mesh, or leaves."""
-
-    def __init__(self, owner: str = "a", connection: str = "1", **fields: float) -> None:
-        super().__init__(owner, connection, **fields)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         assert name == "queue"
@@ -65,14 +53,14 @@ def release(*callers: Caller) -> None:
         caller.grant.result(30).release()
 
 
-def line_of(*waiting: QueuedCall) -> FairQueue[QueuedCall]:
-    line: FairQueue[QueuedCall] = FairQueue()
+def line_of(*waiting: Caller) -> FairQueue[Caller]:
+    line: FairQueue[Caller] = FairQueue()
     for one in waiting:
         line.add(one)
     return line
 
 
-def served(line: FairQueue[QueuedCall]) -> list[QueuedCall]:
+def served(line: FairQueue[Caller]) -> list[Caller]:
     return [line.pop() for _ in range(len(line))]
 
 
@@ -85,13 +73,13 @@ def served(line: FairQueue[QueuedCall]) -> list[QueuedCall]:
     ],
 )
 def test_owners_alternate_by_their_weights_and_connections_within_their_grants(names, weights, order):
-    line = line_of(*(QueuedCall(*name, weight=weights.get(name[0], 1)) for name in names.split()))
+    line = line_of(*(Caller(*name, weight=weights.get(name[0], 1)) for name in names.split()))
     assert [f"{one.owner}{one.connection}" for one in served(line)] == order.split()
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=4))
 def test_owners_with_enough_waiters_are_served_their_weights_in_a_round(weights):
-    line = line_of(*(QueuedCall(str(i), weight=weight) for i, weight in enumerate(weights) for _ in range(3 * weight)))
+    line = line_of(*(Caller(str(i), weight=weight) for i, weight in enumerate(weights) for _ in range(3 * weight)))
     for _ in range(3):
         counts = Counter(line.pop().owner for _ in range(sum(weights)))
         assert counts == {str(owner): weight for owner, weight in enumerate(weights)}
@@ -99,12 +87,12 @@ def test_owners_with_enough_waiters_are_served_their_weights_in_a_round(weights)
 
 
 def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
-    line = line_of(QueuedCall("a", weight=3), QueuedCall("b"), QueuedCall("b"))
+    line = line_of(Caller("a", weight=3), Caller("b"), Caller("b"))
     assert line.pop().owner == "a"  # its last
     for _ in range(4):
-        line.add(QueuedCall("a", weight=3))
+        line.add(Caller("a", weight=3))
     assert "".join(waiting.owner for waiting in served(line)) == "baaaba"
-    line = line_of(*(QueuedCall("a", weight=weight) for weight in (3, 3, 1, 1)), QueuedCall("b"), QueuedCall("b"))
+    line = line_of(*(Caller("a", weight=weight) for weight in (3, 3, 1, 1)), Caller("b"), Caller("b"))
     assert "".join(waiting.owner for waiting in served(line)) == "aaabab", "a weight that changes counts at once"
 
 
@@ -112,7 +100,7 @@ def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
 def test_a_position_is_that_in_which_calls_are_served(weights):
     weight_of = dict(zip("abc", weights, strict=True))
     names = ("a1", "a1", "b1", "a2", "b1", "c1", "b2", "a1", "c2", "c1")
-    waiting = [QueuedCall(*name, weight=weight_of[name[0]]) for name in names]
+    waiting = [Caller(*name, weight=weight_of[name[0]]) for name in names]
     line = line_of(*waiting)
     line.take(waiting[0])
     positions = {id(one): line.position(one) for one in waiting}
@@ -133,9 +121,9 @@ def test_the_mesh_is_granted_by_the_weights_of_clients_in_the_order_of_the_posit
 
 
 def test_of_one_connection_the_nearest_deadline_comes_first_and_who_leaves_takes_no_grant():
-    waiting = [QueuedCall(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
+    waiting = [Caller(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
     assert served(line_of(*waiting)) == [waiting[1], waiting[3], waiting[2], waiting[0]]
-    first, second, other = QueuedCall("a", deadline=1.0), QueuedCall("a", deadline=2.0), QueuedCall("b")
+    first, second, other = Caller("a", deadline=1.0), Caller("a", deadline=2.0), Caller("b")
     line = line_of(first, second, other)
     assert line.remove(first)
     assert not line.remove(first)
@@ -158,12 +146,12 @@ def test_of_one_connection_the_nearest_deadline_comes_first_and_who_leaves_takes
     )
 )
 def test_every_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_any_other(steps):
-    line: FairQueue[QueuedCall] = FairQueue()
-    there: list[QueuedCall] = []
+    line: FairQueue[Caller] = FairQueue()
+    there: list[Caller] = []
     since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: grants of the others
     for step in steps:
         if isinstance(step, tuple):
-            waiting = QueuedCall(*step)
+            waiting = Caller(step[0], step[1], deadline=step[2])
             line.add(waiting)
             there.append(waiting)
         elif step is None and there:
