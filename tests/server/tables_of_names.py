@@ -15,13 +15,11 @@ LEASE_S = 60.0
 OURS, THEIRS = b"lease of ours, A", b"lease of theirs!" * 4
 
 
-def commit(
-    reservation: Reservation, nbytes: int, handle: bytes = b"", *, device_bytes: int = 0, epoch: int = 1
-) -> ResidentArray:
+def commit(of: Reservation, nbytes: int, handle: bytes = b"", device_bytes: int = 0, epoch: int = 1) -> ResidentArray:
     """An array of so many bytes, which may be more on the devices."""
     array_type = ArrayType((nbytes,), np.dtype(np.int8))
     placement = kernel_pb2.ArrayPlacement()
-    return reservation.commit(epoch, array_type, mesh_pb2.Mesh(), placement, device_bytes or nbytes, handle)
+    return of.commit(epoch, array_type, mesh_pb2.Mesh(), placement, device_bytes or nbytes, handle)
 
 
 class Table:
@@ -30,12 +28,10 @@ class Table:
     Args:
         limits_of: the limits of its principals, which may change.
         max_bytes: the limit of all arrays.
-        **limits: other arguments of the table.
+        **more: other arguments of the table.
     """
 
-    def __init__(
-        self, limits_of: dict[str, PrincipalLimits] | None = None, max_bytes: int = 100, **limits: Any
-    ) -> None:
+    def __init__(self, limits_of: dict[str, PrincipalLimits] | None = None, max_bytes: int = 100, **more: Any) -> None:
         self.now = 0.0
         self.deleted: list[ResidentArray] = []
         self.limits_of = limits_of or {}
@@ -44,7 +40,7 @@ class Table:
         self.array_table = ResidentArrayTable(
             lambda: max_bytes,
             limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits()),
-            **{**usual, **limits},
+            **{**usual, **more},
         )
 
     def put(

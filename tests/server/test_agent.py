@@ -135,9 +135,7 @@ class Host:
         message = link_pb2.FrontEndMessage(call_id=call_id, execute=execute)
         self.take(message, operand_bytes=len(operand), result_begin=begin, result_bytes=result_bytes)
 
-    def begin(
-        self, call_id: int, operand: bytes = b"", result_bytes: int = 0
-    ) -> tuple[link_pb2.FrontEndMessage, int, np.ndarray]:
+    def begin(self, call_id: int, operand: bytes = b"", result_bytes: int = 0) -> tuple[Any, int, np.ndarray]:
         """Has the worker begin a command; returns it with its memory and the number of that."""
         self.command(call_id, operand, result_bytes)
         memory_id, memory = self.attached()

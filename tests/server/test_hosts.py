@@ -250,11 +250,9 @@ def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
     assert gone() is None
 
 
-@pytest.mark.parametrize("leaves", [True, False])
-def test_a_host_that_starts_no_worker_leaves_and_the_next_takes_its_rank(leaves):
-    hosts = Hosts(
-        load_settings({"hosts": 2, "segments": False}), lambda *_: None, start_s=PATIENCE_S if leaves else 1.0
-    )
+@pytest.mark.parametrize(("leaves", "start_s"), [(True, PATIENCE_S), (False, 1.0)])
+def test_a_host_that_starts_no_worker_leaves_and_the_next_takes_its_rank(leaves, start_s):
+    hosts = Hosts(load_settings({"hosts": 2, "segments": False}), lambda *_: None, start_s=start_s)
     with closing(hosts), closing(WorkerAcquisition(hosts)) as taking:
         Agent(hosts, "a")
         idle = Agent(hosts, "b", starts=False)

@@ -115,9 +115,7 @@ def test_the_installed_xla_knows_every_flag():
         (["serve"], tuned_environment(quiet_environment({})), False),
     ],
 )
-def test_the_command_starts_again_before_its_imports_unless_a_setting_may_forbid_it(
-    monkeypatch, argv, environment, at_once
-):
+def test_a_command_starts_again_before_its_imports_unless_a_setting_forbids_it(monkeypatch, argv, environment, at_once):
     started = []
     monkeypatch.setattr(launcher, "use_log_output", lambda: None)  # it is for a process of the server's own
     monkeypatch.setattr(os, "environ", environment)

@@ -80,9 +80,7 @@ def test_the_policy_is_total(registered):
 
 @rows("options", [{}, {"availability": 1}, {"scope": 1}])
 def test_a_method_without_complete_rules_is_no_method_of_the_policy(options):
-    file = descriptor_pb2.FileDescriptorProto(
-        name="t.proto", package="t", dependency=[method_options_pb2.DESCRIPTOR.name]
-    )
+    file = descriptor_pb2.FileDescriptorProto(name="t", package="t", dependency=[method_options_pb2.DESCRIPTOR.name])
     file.message_type.add(name="M")
     method = file.service.add(name="S").method.add(name="New", input_type=".t.M", output_type=".t.M")
     method.options.Extensions[method_options_pb2.rules].CopyFrom(method_options_pb2.MethodRules(**options))

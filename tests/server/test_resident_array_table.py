@@ -91,13 +91,13 @@ def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle(table
 
 
 @rows(
-    ("lease_id", "nbytes", "setting", "held", "limit"),
+    ("lease_id", "nbytes", "setting", "held", "most"),
     [
         (OURS, 31, "max_resident_bytes_per_lease", 40, MAX_LEASE_BYTES),
         (THEIRS, 21, "max_resident_bytes", 80, MAX_BYTES),
     ],
 )
-def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, limit):
+def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, most):
     table = leasing_table()
     table.put(nbytes=30)
     table.array_table.reserve(OURS, 10)
@@ -106,14 +106,9 @@ def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, 
     error = refusal(table.array_table.reserve, lease_id, nbytes)
     assert error.reason is Reason.RESIDENT_LIMIT
     option = f"--{setting.replace('_', '-')}"
-    for word in (f"{nbytes} bytes", f"{held} bytes of the {limit} bytes", option, "delete arrays"):
+    for word in (f"{nbytes} bytes", f"{held} bytes of the {most} bytes", option, "delete arrays"):
         assert word in error.message
-    assert error.metadata == {
-        "limit": setting,
-        "bytes": str(nbytes),
-        "held_bytes": str(held),
-        "limit_bytes": str(limit),
-    }
+    assert error.metadata == {"limit": setting, "bytes": str(nbytes), "held_bytes": str(held), "limit_bytes": str(most)}
     assert table.gauges() == before
     table.array_table.reserve(lease_id, min(nbytes - 1, 20))
 

@@ -47,10 +47,8 @@ class TableStateMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.notified: list[ResidentArray] = []
-        self.table = ResidentArrayTable(
-            lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.notified.extend, lambda: self.now
-        )
+        self.gone: list[ResidentArray] = []
+        self.table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.gone.extend, lambda: self.now)
         self.leases: dict[bytes, ModelLease] = {}
         self.settled: set[Reservation] = set()
         self.deletions: list[ResidentArray] = []
@@ -125,7 +123,7 @@ class TableStateMachine(RuleBasedStateMachine):
             expected = Reason.ARRAY_LOST if late else Reason.RESIDENT_LIMIT
             assert refusal(commit, reservation, nbytes, epoch=epoch).reason is expected
             if not late:
-                self.deletions.append(self.notified[-1])
+                self.deletions.append(self.gone[-1])
                 assert self.deletions[-1].array_id == reservation.array_id
             self.drop_empty()
             return multiple()
@@ -186,8 +184,8 @@ class TableStateMachine(RuleBasedStateMachine):
         live = [resident for lease in leases for resident in lease.live.values()]
         assert (self.table.count, self.table.leases) == (len(live), len(leases))
         assert self.table.device_bytes == sum(resident.device_bytes for resident in live)
-        assert set(self.notified) == set(self.deletions)
-        assert len(self.notified) == len(self.deletions)
+        assert set(self.gone) == set(self.deletions)
+        assert len(self.gone) == len(self.deletions)
 
 
 TestAnySequence = TableStateMachine.TestCase

@@ -471,9 +471,7 @@ def test_the_first_directory_that_will_do_is_taken(parent: str):
 
 
 @rows("runtime", [None, "", "relative", "/nowhere", "/proc/1/root/none"])
-def test_the_users_runtime_directory_comes_first_unless_it_is_unusable(
-    parent: str, monkeypatch: pytest.MonkeyPatch, runtime: str | None
-):
+def test_the_users_runtime_directory_comes_first_unless_it_is_unusable(parent: str, monkeypatch, runtime):
     monkeypatch.setenv("XDG_RUNTIME_DIR", parent if runtime is None else runtime)
     with broker_in() as segment_broker:
         folder = parent if runtime is None else tempfile.gettempdir()

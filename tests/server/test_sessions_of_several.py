@@ -124,9 +124,7 @@ def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
     restarted(mesh.execute("k"), ExitCause.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert (end.text, end.suspected_keys) == ("host b alone failed: no", ()), (
-        "a network that broke is no program's fault"
-    )
+    assert (end.text, end.suspected_keys) == ("host b alone failed: no", ()), "a broken network is no program's fault"
     assert all(worker.ended for worker in mesh.workers)
 
 

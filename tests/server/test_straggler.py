@@ -99,9 +99,7 @@ def test_nobody_is_behind_while_a_disk_is_read():
         (3, 0, {0: FAILED, 1: FAILED}, {}, 6, "h2 was 6 s"),  # of those that failed, none is the reason
     ],
 )
-def test_a_host_that_has_not_answered_what_the_others_have_is_stopped(
-    hosts, before_s, answers, gathered, borne_s, behind
-):
+def test_a_host_that_has_not_answered_what_others_have_is_stopped(hosts, before_s, answers, gathered, borne_s, behind):
     command = run(*range(hosts))
     mesh = Mesh(command, workers=hosts)
     assert mesh.checks(before_s) is None

@@ -109,9 +109,7 @@ def test_an_expired_token_is_refused_with_its_date_to_its_holder_alone():
         assert gate.admit(EXECUTE, metadata).name == "ada"
     now[0] += 1
     for metadata in shown:
-        with refused(
-            Reason.TOKEN_REQUIRED, r"of ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires"
-        ) as caught:
+        with refused(Reason.TOKEN_REQUIRED, r"ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires") as caught:
             gate.admit(EXECUTE, metadata)
         assert caught.value.metadata == {"token": "expired", "expired_at": "2027-01-01T00:00:00Z"}
         assert gate.admit(EXECUTE, metadata, is_open=True).name == "ada"
@@ -203,11 +201,10 @@ def test_a_file_is_created_once_and_only_its_creator_reports_it(tmp_path):
 def test_a_generated_token_is_shown_to_a_person_alone(tmp_path, monkeypatch, capsys, terminal):
     monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
     path = str(tmp_path / "token")
+    settings = load_settings({"token_file": path})
     for first in (True, False):
         with closing(FileTokens(path)) as tokens:
-            FrontEnd.introduce(
-                SimpleNamespace(_tokens=tokens, _settings=load_settings({"token_file": path})), '"localhost:8470"'
-            )
+            FrontEnd.introduce(SimpleNamespace(_tokens=tokens, _settings=settings), '"localhost:8470"')
         default, admin = (entry.token for entry in token_file.read_both(path))
         said = capsys.readouterr().out
         assert (path in said) is first
@@ -378,9 +375,7 @@ class Kernels:
         self.principals.append(call.principal_name)
         yield from ()
 
-    def CallStream(
-        self, requests: Iterator[bytes], context: Any, principal: Principal, tokens_version: int
-    ) -> Iterator[bytes]:
+    def CallStream(self, requests: Any, context: Any, principal: Principal, tokens_version: int) -> Iterator[bytes]:
         self.principals.append(principal.name)
         self.tokens_versions.append(tokens_version)
         yield b""

@@ -75,13 +75,7 @@ def test_a_file_written_by_a_person_is_read(folder):
     assert TuningCache(str(folder)).get(DIGEST, NAMES).strategy == "halo"
 
 
-TIMINGS = (
-    ["halo", float("nan"), 9],
-    ["halo", -1.0, 9],
-    ["halo", 0.1, float("inf")],
-    ["halo", 10**400, 9],
-    ["halo", 0.1],
-)
+TIMINGS = (["halo", float("nan"), 9], ["halo", -1, 9], ["halo", 0.1, float("inf")], ["halo", 10**400, 9], ["halo", 0.1])
 
 
 @rows(
