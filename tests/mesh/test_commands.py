@@ -115,8 +115,7 @@ def deletion(array_id: int) -> dict[str, object]:
 
 
 def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins(worker: Worker):
-    axes = MeshAxes((("x", 8),))
-    worker.handle({"put_array": put(7, VALUES, encode_mesh(axes, tuple(range(8))))})
+    worker.handle({"put_array": put(7, VALUES, encode_mesh(MeshAxes((("x", 8),)), tuple(range(8))))})
     assert worker.answer().HasField("array_put")
     worker.handle(*[get(7)] * COPIES, deletion(7))
     answers = [worker.answer() for _ in range(COPIES)]
@@ -244,8 +243,7 @@ def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_anothe
         raise EOFError
 
     monkeypatch.setattr(compilers._CompilerProcess, "run", end_late)
-    compiler = forked(ForkServer())
-    assert compile_with(compiler, link).reason == Reason.COMPILE_FAILED
+    assert compile_with(forked(ForkServer()), link).reason == Reason.COMPILE_FAILED
     first, second = limits
     assert second < first
 
@@ -294,8 +292,7 @@ def test_a_program_that_cannot_be_serialized_is_not_kept_on_disk(link, tmp_path,
         raise NotImplementedError
 
     monkeypatch.setattr("jax.experimental.serialize_executable.serialize", refuse)
-    store = ProgramStore(tmp_path / "programs", 1 << 20)
-    commands = commands_of(link, compiler=LocalCompiler(store, ""))
+    commands = commands_of(link, compiler=LocalCompiler(ProgramStore(tmp_path / "programs", 1 << 20), ""))
     prepare(commands, 1)
     assert next_answer(link, "prepared").call_id == 1
     commands.close()
@@ -319,8 +316,7 @@ def test_a_program_stays_if_its_compilation_is_ended_while_it_is_answered(link, 
     may_end.set()
     answer = next_answer(link, "prepared")  # which is being sent; the other one follows
     assert answer.call_id == 1
-    end = link_pb2.EndCompilation(prepare_call_id=2)
-    commands.handle(link_pb2.FrontEndMessage(end_compilation=end), None)
+    commands.handle(link_pb2.FrontEndMessage(end_compilation={"prepare_call_id": 2}), None)
     commands._planner.submit(link.goes_on.set).result(WAIT_S)
     text = link_pb2.GetCompiledText(key_digest=answer.prepared.plan.key_digest, max_bytes=100)
     commands.handle(link_pb2.FrontEndMessage(call_id=3, get_compiled_text=text), None)

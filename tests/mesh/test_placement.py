@@ -85,8 +85,7 @@ def placed(name: str, source: np.ndarray, copier: ParallelCopier, *, may_alias: 
 def test_aligned_arrays_become_blocks_without_a_copy(copier, name, shape):
     source = memory_at(shape, np.float64)
     blocks = [row.ctypes.data for row in source] if name == "rows" else [source.ctypes.data]
-    array = placed(name, source, copier)
-    assert pointers(array) == blocks * (8 // len(blocks) if name == "replicated" else 1)
+    assert pointers(placed(name, source, copier)) == blocks * (8 // len(blocks) if name == "replicated" else 1)
 
 
 @rows(
@@ -223,6 +222,5 @@ def test_blocks_are_placed_as_blocks_on_a_mesh_of_one_process_too(copier, device
         piece.view(memory.rest(span), array_type.dtype)[...] = piece.of(source)
     resident_arrays = ResidentArrays(copier)
     executor = Executor(memory, resident_arrays, Loops(resident_arrays, copier), copier)
-    data = link_pb2.TensorData(blocks=span)
-    placed = executor._argument(array_type, placement, array_type.dtype, data)
+    placed = executor._argument(array_type, placement, array_type.dtype, link_pb2.TensorData(blocks=span))
     assert np.asarray(placed)[:length].tobytes() == source.tobytes()

@@ -22,9 +22,7 @@ from shardcall_server.mesh.resident_arrays import ResidentArrays
 SIZES = {"a": 4, "b": 2}
 
 
-@rows(
-    ("axis", "tiled", "names"), [(0, True, ("a", "b")), (1, False, ("a", "b")), (1, True, ("b", "a")), (0, False, "b")]
-)
+@rows("axis, tiled, names", [(0, True, ("a", "b")), (1, False, ("a", "b")), (1, True, ("b", "a")), (0, False, "b")])
 def test_sums_are_scattered_as_by_psum_scatter(names, tiled, axis):
     size = int(np.prod([SIZES[name] for name in names]))
     length = 2 * size if tiled else size

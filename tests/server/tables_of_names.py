@@ -18,8 +18,7 @@ OURS, THEIRS = b"lease of ours, A", b"lease of theirs!" * 4
 def commit(of: Reservation, nbytes: int, handle: bytes = b"", device_bytes: int = 0, epoch: int = 1) -> ResidentArray:
     """An array of so many bytes, which may be more on the devices."""
     array_type = ArrayType((nbytes,), np.dtype(np.int8))
-    placement = kernel_pb2.ArrayPlacement()
-    return of.commit(epoch, array_type, mesh_pb2.Mesh(), placement, device_bytes or nbytes, handle)
+    return of.commit(epoch, array_type, mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), device_bytes or nbytes, handle)
 
 
 class Table:

@@ -59,7 +59,6 @@ def test_the_reason_of_a_refused_join_is_logged_again_only_when_it_changes_and_a
 
 PATIENCE_S = 60.0
 CARRIER: Any = host_service_pb2.JoinRequest
-START = host_service_pb2.StartWorker(start_id=4)
 
 
 class Process:
@@ -100,7 +99,7 @@ class Host:
         self.said: queue.Queue[host_service_pb2.JoinRequest | Chunk] = queue.Queue()
         self.slot = WorkerSlot(
             self.process,  # type: ignore[arg-type]
-            START,
+            host_service_pb2.StartWorker(start_id=4),
             "/programs",
             HostFolder("", "a"),
             lambda message: self.said.put(decode(CARRIER, message)),
@@ -349,8 +348,7 @@ def root(tmp_path):
 
 
 def reference(root, entry, **changes):
-    inode = os.stat(root / entry).st_ino
-    return host_service_pb2.OpenFile(**({"path": entry, "inode": inode} | changes))
+    return host_service_pb2.OpenFile(**({"path": entry, "inode": os.stat(root / entry).st_ino} | changes))
 
 
 def test_a_file_is_opened_to_read_or_to_write(root):

@@ -18,8 +18,6 @@ from shardcall_server.frontend.files.npy_header import header_of
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import SettingsError
 
-CUTS = 100
-
 
 @pytest.fixture
 def root(tmp_path) -> Path:
@@ -73,7 +71,7 @@ def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_pa
     order = [*(array.file for array in new), *(names(root) - before - {array.file for array in new})]
     data = [(root / ".checkpoints" / file).read_bytes() for file in order]
     total = sum(map(len, data))
-    for cut in [0, total, *draws.integers(0, total, CUTS).tolist()]:
+    for cut in [0, total, *draws.integers(0, total, 100).tolist()]:
         for is_renamed in (False, True):
             copy = tmp_path / "copy"
             shutil.copytree(root, copy)

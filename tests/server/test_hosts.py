@@ -22,8 +22,8 @@ from shardcall_worker.v1 import host_service_pb2, link_pb2
 PATIENCE_S = 60.0
 
 
-def hello(name: str, devices: int = 2) -> host_service_pb2.Hello:
-    versions = {"shardcall": version("shardcall"), "jax": "1.0", "jaxlib": "1.0"}
+def hello(name: str, devices: int = 2, **versions: str) -> host_service_pb2.Hello:
+    versions = {"shardcall": version("shardcall"), "jax": "1.0", "jaxlib": "1.0", **versions}
     return host_service_pb2.Hello(name=name, address="127.0.0.1", devices=devices, versions=versions)
 
 
@@ -179,12 +179,15 @@ def test_a_host_without_as_many_devices_takes_no_rank(hosts, taking):
     assert taking.names(workers) == ["d", "c"]
 
 
-def test_a_host_that_comes_back_is_not_disconnected_by_the_end_of_its_former_call(hosts):
+def test_a_host_whose_name_is_there_is_to_come_again_later(hosts):
     first = Agent(hosts, "a")
+    with pytest.raises(NotNowError, match="a host a is there already; give every host a --name of its own"):
+        Agent(hosts, "a")
+    assert first.host.disconnect_reason == ""
     hosts.remove(first.host, "its connection ended")
     again = Agent(hosts, "a")
     hosts.remove(first.host, "its connection ended")
-    assert again.host.disconnect_reason == ""
+    assert again.host.disconnect_reason == "", "the end of the former call disconnects no host"
     assert hosts.missing() == "1 that never joined"
 
 
@@ -209,13 +212,24 @@ def test_the_worker_of_a_host_that_parts_is_lost_and_says_why(hosts, taking):
     assert workers[0].lost is None
 
 
+def test_hosts_of_other_versions_are_refused_with_the_reason(hosts):
+    hosts.join(hello("a"))
+    for versions, says in (
+        ({"shardcall": "9.9"}, r"host b has shardcall 9\.9 and the server .*; install the same"),
+        ({"jax": "2.0"}, r"has JAX 2\.0 \(jaxlib 1\.0\) and the hosts that joined first have 1"),
+        ({"jaxlib": "3.0"}, r"jaxlib 3\.0"),
+    ):
+        with pytest.raises(HostRefusedError, match=says):
+            hosts.join(hello("b", **versions))
+    assert hosts.missing() == "1 that never joined"
+
+
 def test_hosts_of_other_device_counts_are_refused_once_the_mesh_was_formed(hosts, taking):
     agents = [Agent(hosts, "a", 2), Agent(hosts, "b", 4)]
     assert taking.names() == ["a", "b"]
     for _ in range(2):
         assert hosts.check_devices(ready(2, 4)) is None
-    wrong = hosts.check_devices(ready(2, 3))
-    assert wrong == "host b has 3 devices and its rank had 4 when the mesh was formed"
+    assert hosts.check_devices(ready(2, 3)) == "host b has 3 devices and its rank had 4 when the mesh was formed"
     assert [state.device_count for state in hosts.states()] == [2, 4]
     hosts.remove(agents[0].host, "gone")
     with pytest.raises(HostRefusedError, match="has 4 devices and had 2 when the mesh was formed; give --devices 2"):

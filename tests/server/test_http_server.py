@@ -34,7 +34,6 @@ from shardcall_server.frontend.web.viewers import Viewers
 _CONNECTIONS = 20  # more than are served at once
 ADMIN, RUNNER = "a" * 32, "r" * 32
 AS_ADMIN = {"Authorization": f"Bearer {ADMIN}"}
-PATHS = ["/metrics", "/healthz", "/readyz"]
 
 
 class State:
@@ -209,9 +208,10 @@ def test_garbage_is_refused_and_harms_nothing(page, sent):
 def test_on_loopback_answers_are_for_loopbacks_names_only(state, listens, asked, probes, page_status):
     with closing(HttpServer(listens, 0, site(state))) as server:
         address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
-        for paths, status in ((PATHS, probes), (["/", "/events", "/page.js"], page_status)):
-            for path in paths:
-                assert response_to(address, path, Host=asked, **AS_ADMIN).status == status
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert response_to(address, path, Host=asked, **AS_ADMIN).status == probes
+        for path in ("/", "/events", "/page.js"):
+            assert response_to(address, path, Host=asked, **AS_ADMIN).status == page_status
 
 
 def test_ready_has_the_reason_and_health_does_not_depend_on_it(page, state):
@@ -309,8 +309,7 @@ def test_the_key_of_the_link_is_for_a_person_alone(state, monkeypatch, capsys, t
 
 
 def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
-    response = response_to(page, "/session", "POST", {"token": ADMIN})
-    cookie, *attributes = response.headers["Set-Cookie"].split("; ")
+    cookie, *attributes = response_to(page, "/session", "POST", {"token": ADMIN}).headers["Set-Cookie"].split("; ")
     assert cookie.startswith(f"shardcall-page-{page.rpartition(':')[2]}=")
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(attributes)
     assert state.tokens.find(cookie.partition("=")[2]) is None
@@ -329,8 +328,7 @@ def test_servers_behind_several_ports_of_a_host_have_separate_cookies(page):
         cookie = response.headers["Set-Cookie"].partition(";")[0]
         assert response_to(page, "/", Cookie=cookie, Host=host).status == 200
         names.add(cookie.partition("=")[0])
-    port = page.rpartition(":")[2]
-    assert names == {f"shardcall-page-{number}" for number in ("9001", "9002", port)}
+    assert names == {f"shardcall-page-{number}" for number in ("9001", "9002", page.rpartition(":")[2])}
 
 
 def test_a_connection_is_limited_again_after_its_stream():

@@ -47,8 +47,7 @@ def host(
             case "run_known_answer":
                 test = message.run_known_answer.name
                 failures, left_out = [wrong[test]] if test in wrong else [], set(untested) & set(NAMES[test])
-                ran = known_answer_pb2.KnownAnswerRun(failures=failures, untested=left_out)
-                return [{"known_answer_run": ran}]
+                return [{"known_answer_run": known_answer_pb2.KnownAnswerRun(failures=failures, untested=left_out)}]
         return usual(message)
 
     return FakeWorker(name, answer)
@@ -187,8 +186,7 @@ def test_a_test_that_ends_the_worker_has_failed(runner, start, command):
 
     worker.answer = dies
     start(runner, worker)
-    error = refused(runner, "sin", "trig")
-    assert error.metadata["detail"] == "the test ended the mesh"
+    assert refused(runner, "sin", "trig").metadata["detail"] == "the test ended the mesh"
     start(runner, following := host())
     require(runner, program("diff", "halo"))
     assert runs(following) == ["halo"]
@@ -290,8 +288,7 @@ def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runne
 
 def test_a_verdict_that_another_server_has_stored_since_is_taken(runner, start, tmp_path):
     start(runner, worker := host())
-    digest = bytes([1, 1] * 16).hex()
-    Verdicts(str(tmp_path)).put(digest, Verdict("halo", {"diff": "all is wrong"}))
+    Verdicts(str(tmp_path)).put(bytes([1, 1] * 16).hex(), Verdict("halo", {"diff": "all is wrong"}))
     refused(runner, "diff", "halo")
     assert runs(worker) == []
 

@@ -126,8 +126,7 @@ def test_a_command_starts_again_before_its_imports_unless_a_setting_forbids_it(m
 
 def test_too_little_virtual_memory_is_reported_in_one_line():
     limit = "resource.setrlimit(resource.RLIMIT_AS, (500_000 << 10,) * 2)"
-    code = f"import resource; from shardcall.cli import main; {limit}; main()"
-    command = [sys.executable, "-c", code, "serve"]
+    command = [sys.executable, "-c", f"import resource; from shardcall.cli import main; {limit}; main()", "serve"]
     ended = subprocess.run(command, capture_output=True, timeout=120, check=False, text=True)
     assert ended.returncode == 2
     line = r"shardcall: the server needs more .* which is 500000 KiB \(ulimit -v unlimited\)\n"

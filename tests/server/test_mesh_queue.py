@@ -203,8 +203,7 @@ def test_programs_wait_for_the_devices_memory_in_order_and_not_for_a_large_one_t
     queue = make(launched=8, limit=100)
     first = Caller().ask(queue, 60)
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
-    assert queue.queued == 2
-    assert queue.budget.program_bytes == 60
+    assert (queue.queued, queue.budget.program_bytes) == (2, 60)
     release(first)
     for caller in (large, small):
         caller.grant.result(30)

@@ -18,7 +18,7 @@ from shardcall_server.frontend.observability.metrics_state import _principals
 from shardcall_server.frontend.observability.recent_calls import ProgramCalls, RecentCalls
 from shardcall_server.frontend.services.principal_usage import PrincipalUsages
 
-OK, INVALID = grpc.StatusCode.OK, grpc.StatusCode.INVALID_ARGUMENT
+OK = grpc.StatusCode.OK
 
 
 def exposed(metrics: Metrics) -> str:
@@ -100,8 +100,7 @@ def test_equal_errors_without_another_between_them_are_counted_and_dependent_one
     recent.add("Execute", finished_call("other", kernel="sum"), Reason.AXIS_OUT_OF_RANGE)
     for _ in range(1000):
         recent.add_refused("other", Reason.TOKEN_REQUIRED)
-    shown = [(one.request_id, one.kernel, one.reason, one.count) for one in recent.errors()]
-    assert shown == [
+    assert [(one.request_id, one.kernel, one.reason, one.count) for one in recent.errors()] == [
         ("", "", Reason.TOKEN_REQUIRED, 1000),
         ("other", "sum", Reason.AXIS_OUT_OF_RANGE, 1),
         ("2", "diff", Reason.AXIS_OUT_OF_RANGE, 3),

@@ -91,8 +91,7 @@ def test_an_answer_that_comes_before_sending_returns_is_kept():
     program = programs.get_or_compile(call("auto")).result(0).program
     assert (program.key, program.is_slow) == ("k", True)  # before its first execution
     assert isinstance(programs.get_or_compile(call("auto")), CacheEntry)
-    synonym = programs.get_or_compile(call("halo")).result(0)
-    assert synonym.answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
+    assert programs.get_or_compile(call("halo")).result(0).answer.outcome == kernel_pb2.CACHE_OUTCOME_HIT
     assert len(session.sent) == 2
 
 
@@ -340,8 +339,7 @@ def test_positions_are_those_in_which_compilations_begin(session, programs):
     waiting = begin(programs, ["c", "d"], "ada", "1") | begin(programs, ["e", "f"], "ada", "2")
     others = begin(programs, ["g"], "bob", "3")
     assert [position(programs, future) for future in (*begun.values(), *others.values())] == [0, 0, 0]
-    positions = {name: position(programs, future) for name, future in waiting.items()}
-    assert positions == {"c": 1, "d": 3, "e": 0, "f": 2}
+    assert {name: position(programs, future) for name, future in waiting.items()} == {"c": 1, "d": 3, "e": 0, "f": 2}
     session.finish(*begun)
     assert position(programs, begun["a"]) == 0
     assert position(programs, waiting["c"]) == 0
@@ -387,8 +385,7 @@ def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins(session
         session.finish(name)
         assert futures[name].result(0).program.key == name
     programs.compiler.leave(futures["a3"])
-    assert session.names == ["a0", "a1", "a3"]
-    assert session.ended == []
+    assert (session.names, session.ended) == (["a0", "a1", "a3"], [])
     assert programs.get_or_compile(call("a2"), "ann", "1") is not futures["a2"]
 
 
@@ -446,8 +443,7 @@ def test_a_program_stays_if_it_was_asked_for_again_before_its_ended_compilation_
     ended.set_result(prepared("a0").result())
     session.finish("a0")
     assert repeated.result(0).program.key == "a0"
-    assert session.evicted == []
-    assert session.names == ["a0", "b0", "a0"]
+    assert (session.evicted, session.names) == ([], ["a0", "b0", "a0"])
 
 
 @pytest.fixture

@@ -178,8 +178,7 @@ def test_servers_that_share_a_folder_see_complete_programs_only(folder):
         store = ProgramStore(folder, 100_000)  # so that they evict each other's
         for _ in range(20):
             for key, value in values.items():
-                loaded = store.get(key)
-                seen.append(loaded in {None, value})
+                seen.append(store.get(key) in {None, value})
                 store.put(key, value)
         seen.append(store.counts.damaged == store.counts.unwritten == 0)
 

@@ -223,11 +223,10 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
 @rows("name", OPERANDS)
 def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     exchange = Exchange([(ArrayType((3, 3), F8), ROWS)], OPERANDS[name], process)
-    before = exchange.memory.copy()
+    expected = exchange.memory.copy()
     exchange.send()
     command, message, memory = exchange.agent_memory()
     assert command.result_begin % 64 == 0 or not command.result_bytes
-    expected = before.copy()
     rng = np.random.default_rng(2)
     for i, array_placement in enumerate(message.execute.results):
         array_type, result_pieces = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
@@ -253,8 +252,7 @@ def test_commands_go_in_the_order_of_sending_and_their_operands_follow_them():
     exchange.send()
     exchange.link.send(b"last")
     messages = exchange.deliver()
-    commands = [i for i, message in enumerate(messages) if not isinstance(message, Chunk)]
-    assert commands == [0, 1, len(messages) - 1]
+    assert [i for i, message in enumerate(messages) if not isinstance(message, Chunk)] == [0, 1, len(messages) - 1]
     assert messages[0].command.front_end_message == b"first"
     assert len(messages) > 4
 

@@ -159,8 +159,7 @@ class TableStateMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def renew_by_name(self, name):
         self.sweep()
-        renewed = self.table.renew(name)
-        assert renewed == (name in self.leases and bool(self.leases[name].live))
+        assert self.table.renew(name) == (name in self.leases and bool(self.leases[name].live))
         self.renew(name)
 
     @rule()

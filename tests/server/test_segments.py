@@ -219,11 +219,9 @@ def test_a_hole_in_one_segment_is_seen_in_no_other(registry: Registry):
 
 
 def test_a_closed_registry_ends_all_leases_and_makes_no_more(registry: Registry):
-    segment = registry.open()
-    used = registry.segments.acquire(segment.segment_id, 0, 64)
+    used = registry.segments.acquire(registry.open().segment_id, 0, 64)
     registry.open("two")
-    while_it_closes = refusal(registry.segments.open, "three", 2 * _MIB, registry.segments.close)
-    assert while_it_closes.reason is Reason.SERVER_DRAINING
+    assert refusal(registry.segments.open, "three", 2 * _MIB, registry.segments.close).reason is Reason.SERVER_DRAINING
     assert registry.segments.count == 1
     used.release()
     assert registry.is_empty()

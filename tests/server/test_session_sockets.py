@@ -53,8 +53,7 @@ def test_a_server_has_a_name_for_every_address_that_it_alone_serves(bound, names
 def test_an_address_of_another_process_gets_no_name():
     code = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        port = int(other.stdout.readline())
-        assert session_names(f"127.0.0.1:{port}") == []
+        assert session_names(f"127.0.0.1:{int(other.stdout.readline())}") == []
         other.stdin.close()
 
 

@@ -88,8 +88,7 @@ def test_memory_is_attached_to_workers_separately_and_takes_no_number(mesh, tmp_
 def test_a_command_is_answered_when_its_last_worker_has_answered(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
     answer = mesh.execute()
-    other = mesh.session.command(PUT)
-    assert other.result(PATIENCE_S).HasField("array_put"), "which came after it"
+    assert mesh.session.command(PUT).result(PATIENCE_S).HasField("array_put"), "which came after it"
     assert not answer.done()
     assert not mesh.session.idle
     mesh.workers[1].say(1, executed=link_pb2.Executed(execute_seconds=2.0))
@@ -142,8 +141,7 @@ def test_no_progress_is_reported_after_a_worker_failed(run):
     """Its result buffer holds the results of another call."""
     reported: list[int] = []
     first, second = FakeWorker("a", but("execute", FAILED)), FakeWorker("b", but("execute"))
-    mesh = run(first, second)
-    answer = mesh.execute(on_gathered=reported.append)
+    answer = run(first, second).execute(on_gathered=reported.append)
     second.say(1, gathered=link_pb2.Gathered(byte_count=100))
     second.say(1, executed=link_pb2.Executed())
     failure_of(answer)

@@ -133,8 +133,7 @@ def test_another_system_than_linux_is_named(monkeypatch):
 
 def test_limits_of_memory_that_are_not_set_are_parts_of_the_hosts():
     settings, total = load_settings({}), memory_bytes()
-    assert settings.max_call_bytes == total // 4
-    assert settings.max_bytes_in_flight == total // 2
+    assert (settings.max_call_bytes, settings.max_bytes_in_flight) == (total // 4, total // 2)
     assert settings.max_bytes_per_client == total * 3 // 8
 
 

@@ -209,16 +209,14 @@ def test_a_write_that_leaves_the_guest_too_much_is_refused():
 def test_a_guest_that_chooses_a_handle_of_the_owner_replaces_nothing_else(writable):
     handle = b"chosen by owner!"
     mine = writable.put(owner="we", handle=handle)
-    new = writable.put(THEIRS, "they", handle=handle)
-    writable.write(new, writable.seen().handle)
+    writable.write(writable.put(THEIRS, "they", handle=handle), writable.seen().handle)
     assert writable.array_table.find(handle, "we") is mine
     assert "has one of the result handles already" in refusal(writable.put, THEIRS, "they", handle=handle).message
     writable.check_counts()
 
 
 def test_owners_cannot_pass_an_array_off_as_anothers(table):
-    theirs = table.put(owner="others", handle=table.ours.handle)
-    table.array_table.name(theirs.handle, "u", "others")
+    table.array_table.name(table.put(owner="others", handle=table.ours.handle).handle, "u", "others")
     table.array_table.share("u", "others", "they")
     seen = {table.seen().handle, table.array_table.open("others/u", "they").handle}
     assert len(seen) == 2

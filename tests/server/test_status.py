@@ -30,8 +30,7 @@ def test_the_contract_names_the_status_of_every_reason():
 def test_the_longest_status_of_every_reason_stays_below_four_kib(reason):
     for letter in ("m", "\U0001f40d"):
         metadata = {f"{i}" + letter * 10_000: letter * 10_000 for i in range(99)}
-        error = CallError(reason, letter * 100_000, field=letter * 100_000, metadata=metadata)
-        status = CallStatus(error, _TIMING)
+        status = CallStatus(CallError(reason, letter * 100_000, field=letter * 100_000, metadata=metadata), _TIMING)
         size = sum(len(key) + len(value) for key, value in status.trailing_metadata)
         assert size + len(status.details.encode()) < 4096
 

@@ -90,8 +90,7 @@ def test_tokens_that_are_replaced_are_unknown_at_once_with_their_session_tokens(
 def test_the_gate_knows_who_shows_a_token_and_distinguishes_none_and_a_wrong_one():
     tokens = Tokens([ALICE])
     for scheme in ("Bearer", "bearer", "BEARER"):
-        shown = ("authorization", f"{scheme} {ALICE.token}")
-        assert admit(tokens, ("user-agent", "x"), shown).name == "alice"
+        assert admit(tokens, ("user-agent", "x"), ("authorization", f"{scheme} {ALICE.token}")).name == "alice"
     others = [("authorization-bin", b"Bearer"), ("Authorization", "Bearer"), ("authorization", b"x")]
     missing = [refusal(admit, tokens, *metadata) for metadata in ((), *((entry,) for entry in others))]
     unknown = refusal(admit, tokens, bearing(BOB.token))
@@ -151,8 +150,7 @@ def test_a_line_that_is_invalid_leaves_the_tokens_as_they_were(tmp_path):
         version = tokens.version
         path.write_text(f"{BOB.line().strip()} weight=many\n")
         wait_for(lambda: lines)
-        assert tokens.find(ALICE.token).name == "alice"
-        assert tokens.version == version
+        assert (tokens.find(ALICE.token).name, tokens.version) == ("alice", version)
         path.write_text(f"{BOB.line().strip()} weight=7\n")
         wait_for(lambda: tokens.version > version)
         assert tokens.find(BOB.token).weight == tokens.limits["bob"].weight == 7
@@ -172,8 +170,7 @@ def test_the_token_of_the_environment_comes_before_the_file(tmp_path, monkeypatc
     monkeypatch.setenv("SHARDCALL_TOKEN", BOB.token)
     settings = load_settings({"token_file": str(tmp_path / "token")})
     tokens = open_tokens(settings)
-    assert tokens.find(BOB.token).name == token_file.user_name()
-    assert tokens.find(BOB.token).scopes == set(Scope)
+    assert (tokens.find(BOB.token).name, tokens.find(BOB.token).scopes) == (token_file.user_name(), set(Scope))
     assert not (tmp_path / "token").exists()
     assert BOB.token not in f"{settings!r}{settings}{settings.model_dump()}"
 
@@ -238,7 +235,6 @@ def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
     assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAVAILABLE
 
 
-MAX_S = 1.0  # as call_stream.proto promises
 ADA = Entry.make("ada", ["run"], TokenFields(expires=parse_time("", "2027-01-01T00:00:00Z")))
 
 
@@ -287,7 +283,7 @@ def test_the_tokens_of_call_streams_are_checked_in_the_time_that_the_contract_pr
     streams._streams.add(Hashable(check_token=lambda: checks.append("checked")))
     checks.pop()()
     assert checks == ["checked"]
-    assert tokens._POLL_S + 2 * token_watch.CHECK_S <= MAX_S
+    assert tokens._POLL_S + 2 * token_watch.CHECK_S <= 1.0, "as call_stream.proto promises"
 
 
 @pytest.mark.parametrize("how", ["removed", "expired"])
