@@ -270,8 +270,7 @@ def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
         return forked
 
     forks.fork = fork_and_refuse  # type: ignore[method-assign]
-    for _ in range(2):
-        assert compile_with(compiler, link).message == "no"
+    assert [compile_with(compiler, link).message for _ in range(2)] == ["no"] * 2
     assert len(forks.processes) == 2
 
 

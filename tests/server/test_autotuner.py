@@ -202,8 +202,7 @@ def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(auto
     recent = programs.get(request)
     assert recent is not None
     assert recent[1].plan.strategy == "b"
-    for axis in (0, 1):
-        assert find(programs, axis=axis).program.key == "b"
+    assert [find(programs, axis=axis).program.key for axis in (0, 1)] == ["b", "b"]
     assert mesh.evicted == ["a"]
 
 

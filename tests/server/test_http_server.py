@@ -419,8 +419,7 @@ def test_a_viewer_that_does_not_read_is_dropped_and_others_are_not(page, state):
         slow.settimeout(60)
         slow.sendall(f"GET /events HTTP/1.1\r\nHost: {page}\r\nAuthorization: Bearer {ADMIN}\r\n\r\n".encode())
         with watching(page, **AS_ADMIN) as events:
-            for _ in range(60):
-                assert events.readline()
+            assert all(events.readline() for _ in range(60))
         assert read_all(slow) > 0
 
 

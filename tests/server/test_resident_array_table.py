@@ -267,8 +267,7 @@ def test_principals_may_choose_the_same_handles(table):
     """A client that chooses the handle of another's array cannot learn that it exists."""
     handle = b"h" * 16
     kept = {owner: table.put(OURS, owner, handle=handle) for owner in ("one", "other")}
-    for owner, resident in kept.items():
-        assert table.array_table.find(handle, owner) is resident
+    assert all(table.array_table.find(handle, owner) is resident for owner, resident in kept.items())
     error = refusal(table.put, OURS, "one", handle=handle)
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_handles")
     assert table.array_table.delete([handle], "one") == [kept["one"]]

@@ -52,8 +52,7 @@ def test_a_guest_has_another_handle_than_the_owner(table):
     assert table.array_table.find(seen.handle, "they").array_id == table.ours.array_id
     assert seen.handle != table.ours.handle
     assert table.is_lost(table.ours.handle)
-    for principal in ("we", "others", ""):
-        assert table.is_lost(seen.handle, principal)
+    assert all(table.is_lost(seen.handle, principal) for principal in ("we", "others", ""))
     assert "no array has the name 'we/u'" in refusal(table.array_table.open, "we/u", "others").message
     table.check_counts()
 

@@ -73,8 +73,7 @@ def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
     assert first.find(session) == first.find(ALICE.token)
     assert len({session, first.session_of(BOB.token), second.session_of(ALICE.token), ALICE.token, BOB.token}) == 5
     assert second.find(session) is None
-    for unknown in ("", "x" * 43, session):
-        assert first.session_of(unknown) == ""
+    assert [first.session_of(unknown) for unknown in ("", "x" * 43, session)] == [""] * 3
 
 
 def test_tokens_that_are_replaced_are_unknown_at_once_with_their_session_tokens():
@@ -104,8 +103,7 @@ def test_an_expired_token_is_refused_with_its_date_to_its_holder_alone():
     tokens, now = Tokens([ada, BOB]), [datetime(2026, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()]
     gate = Gate(tokens, lambda: now[0])
     shown = [(bearing(token),) for token in (ada.token, tokens.session_of(ada.token))]
-    for metadata in shown:
-        assert gate.admit(EXECUTE, metadata).name == "ada"
+    assert [gate.admit(EXECUTE, metadata).name for metadata in shown] == ["ada"] * 2
     now[0] += 1
     for metadata in shown:
         with refused(Reason.TOKEN_REQUIRED, r"ada, expired at 2027-01-01T00:00:00Z; .* rotate ada --expires") as caught:
