@@ -9,6 +9,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from queue import Queue
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -176,12 +177,8 @@ def test_every_command_of_a_batch_is_answered_with_its_results(worker: Worker, m
     assert last[44].executed.inline_results[0] == VALUES.tobytes()
     shutdown = link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()).SerializeToString()
     assert not worker.commands.handle_batch([(shutdown, None)])
-
-    def fails(array: object) -> bool:
-        raise RuntimeError("nobody knows")
-
     with monkeypatch.context() as patch:
-        patch.setattr(executor, "_is_ready", fails)
+        patch.setattr(executor, "_is_ready", Mock(side_effect=RuntimeError("nobody knows")))
         worker.handle(execution(VALUES), execution(2 * VALUES))
         for values in (VALUES, 2 * VALUES):
             assert worker.answer().executed.inline_results[0] == np.diff(values).tobytes()
@@ -287,10 +284,7 @@ def next_answer(link: HeldLink, name: str) -> link_pb2.WorkerMessage:
 
 
 def test_a_program_that_cannot_be_serialized_is_not_kept_on_disk(link, tmp_path, monkeypatch):
-    def refuse(compiled):
-        raise NotImplementedError
-
-    monkeypatch.setattr("jax.experimental.serialize_executable.serialize", refuse)
+    monkeypatch.setattr("jax.experimental.serialize_executable.serialize", Mock(side_effect=NotImplementedError))
     commands = commands_of(link, compiler=LocalCompiler(ProgramStore(tmp_path / "programs", 1 << 20), ""))
     prepare(commands, 1)
     assert next_answer(link, "prepared").call_id == 1

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from unittest.mock import Mock
 
 import jax
 import numpy as np
@@ -54,20 +55,12 @@ def of_several(copier, monkeypatch):
 
 @rows("error", [damaged("has become shorter"), MemoryError(), RuntimeError("can't start new thread")])
 def test_a_process_that_cannot_read_informs_the_others_and_keeps_the_array(error, of_several, monkeypatch):
-    informed = []
-
-    def read():
-        raise error
-
-    def first(raised):
-        informed.append(raised)
-        return CallError(Reason.FILE_DAMAGED, "of the first process")
-
+    first = Mock(return_value=CallError(Reason.FILE_DAMAGED, "of the first process"))
     monkeypatch.setattr(resident_arrays, "first_failure", first)
-    of_several.declare(1, TYPE, read)
+    of_several.declare(1, TYPE, Mock(side_effect=error))
     for _ in range(2):
         assert "of the first process" in refusal(of_several.get, 1).message
-    assert informed == [error, error]
+    assert [informed.args for informed in first.call_args_list] == [(error,), (error,)]
 
 
 def test_a_process_that_reads_fails_with_another(of_several, monkeypatch):
@@ -100,9 +93,6 @@ def test_sums_of_many_sizes_keep_no_programs(monkeypatch):
 
 
 def test_a_file_that_was_replaced_on_another_host_is_no_fault_of_the_folder(monkeypatch, tmp_path):
-    def stale(*_):
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
-
-    monkeypatch.setattr(os, "preadv", stale)
+    monkeypatch.setattr(os, "preadv", Mock(side_effect=OSError(errno.ESTALE, os.strerror(errno.ESTALE))))
     with pytest.raises(CallError, match="was replaced or removed while it was read"):
         ArrayFile(0, 0).read(((0, 2),), (2,), 8, np.empty(16, np.uint8))

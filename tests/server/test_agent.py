@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import grpc
 import numpy as np
@@ -232,10 +233,7 @@ def test_the_worker_keeps_programs_where_this_host_does(host):
 @pytest.mark.parametrize("taking", ["acquire", "extend"])
 def test_a_host_without_memory_says_so_instead_of_dying_of_it(host, monkeypatch, taking):
     """The others may have started the command, so the mesh ends: by a failure that answers no command."""
-
-    def refuse(*_: object) -> None:
-        raise CallError(Reason.OUT_OF_HOST_MEMORY, "no memory")
-
+    refuse = Mock(side_effect=CallError(Reason.OUT_OF_HOST_MEMORY, "no memory"))
     monkeypatch.setattr(host.arena, taking, refuse)
     host.command(1, b"x" * 10)
     reported = host.heard_answer()

@@ -5,6 +5,7 @@ import os
 import shutil
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -123,13 +124,10 @@ def test_forgotten_names_are_gone_with_their_files(root):
 
 
 def test_a_write_that_fails_changes_nothing(root, monkeypatch):
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with opened(root) as folder:
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", full)
+            patched.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
             assert refusal(save, folder, "ada", written(root, "u", np.arange(6))).reason is Reason.FILE_LIMIT
             with pytest.raises(CallError), folder.forgetting("ada", [("u", b"")]):
                 pytest.fail("nothing is to be deleted")
@@ -168,15 +166,12 @@ def test_damaged_checkpoints_stay_before_another_is_written(root):
 
 
 def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
-    def none_left(*_, **__) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
     with opened(root) as folder:
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         second = CheckpointFolder(str(root))
     with closing(second):
         with monkeypatch.context() as patched:
-            patched.setattr(os, "stat", none_left)
+            patched.setattr(os, "stat", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
             with pytest.raises(CallError):
                 second.take()
         assert second.take()  # and the lock is not lost

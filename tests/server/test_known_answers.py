@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
@@ -265,10 +266,7 @@ def test_a_fault_after_a_verdict_does_not_end_the_tests(runner, start, monkeypat
 
 
 def test_a_fault_before_a_verdict_is_an_attempt(runner, start, monkeypatch):
-    def get_shared(digest):
-        raise RuntimeError("no file")
-
-    monkeypatch.setattr(runner._verdicts, "get_shared", get_shared)
+    monkeypatch.setattr(runner._verdicts, "get_shared", Mock(side_effect=RuntimeError("no file")))
     start(runner, host())
     require(runner, program("sin", "trig"))
     assert runner.state().pending == len(NAMES)

@@ -101,11 +101,7 @@ def test_a_refusal_is_not_kept():
     for _ in range(2):
         assert refusal(programs.get_or_compile(call("auto")).result, 0).message == "no"
     assert len(session.sent) == 2
-
-    def ended(message):
-        raise SessionEndedError
-
-    session.answer = ended
+    session.answer = Mock(side_effect=SessionEndedError)
     for _ in range(2):
         with pytest.raises(SessionEndedError):
             programs.get_or_compile(call("auto"))
