@@ -61,7 +61,7 @@ def leaking(problem, mesh):
 
 
 @rows(
-    ("made", "expected", "says"),
+    ("checked", "expected", "says"),
     [
         (kernel(double), np.square, r"result 0 of made by 'only' on mesh \(x=3\), specs open, open, padding of 0"),
         (kernel(double), lambda x: 2 * x * (1 + 1e-9), "differs"),
@@ -71,9 +71,9 @@ def leaking(problem, mesh):
         (kernel(double, checks=(ValueCheck("x", "never"),)), lambda x: 2 * x, "promised 1 flags"),
     ],
 )
-def test_mistakes_are_reported(made, expected, says):
+def test_mistakes_are_reported(checked, expected, says):
     with pytest.raises(AssertionError, match=says):
-        check(made, expected, X, meshes=MESHES)
+        check(checked, expected, X, meshes=MESHES)
 
 
 def test_layouts_that_are_refused_are_counted():

@@ -90,10 +90,10 @@ def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle(table
 
 
 @rows(
-    ("lease_id", "nbytes", "setting", "held", "most"),
+    ("lease_id", "nbytes", "setting", "held", "cap"),
     [(OURS, 31, "max_resident_bytes_per_lease", 40, 70), (THEIRS, 21, "max_resident_bytes", 80, 100)],
 )
-def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, most):
+def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, cap):
     table = leasing_table()
     table.put(nbytes=30)
     table.array_table.reserve(OURS, 10)
@@ -102,9 +102,9 @@ def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, 
     error = refusal(table.array_table.reserve, lease_id, nbytes)
     assert error.reason is Reason.RESIDENT_LIMIT
     option = f"--{setting.replace('_', '-')}"
-    for word in (f"{nbytes} bytes", f"{held} bytes of the {most} bytes", option, "delete arrays"):
+    for word in (f"{nbytes} bytes", f"{held} bytes of the {cap} bytes", option, "delete arrays"):
         assert word in error.message
-    assert error.metadata == {"limit": setting, "bytes": str(nbytes), "held_bytes": str(held), "limit_bytes": str(most)}
+    assert error.metadata == {"limit": setting, "bytes": str(nbytes), "held_bytes": str(held), "limit_bytes": str(cap)}
     assert table.gauges() == before
     table.array_table.reserve(lease_id, min(nbytes - 1, 20))
 
