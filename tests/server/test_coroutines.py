@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -11,7 +12,7 @@ from server.threads import on_threads
 from structlog.testing import capture_logs
 
 from shardcall_server.frontend.rpc import coroutines
-from shardcall_server.frontend.rpc.coroutines import Stage, Task, Waiting
+from shardcall_server.frontend.rpc.coroutines import Stage, Task
 
 
 async def result_of(future: Future[Any]) -> Any:
@@ -62,11 +63,8 @@ def test_what_the_wait_raises_is_raised_in_the_stage():
             caught.append(str(error))
             raise
 
-    def wait(waiting: Waiting) -> None:
-        raise RuntimeError("left")
-
     with pytest.raises(RuntimeError, match="left"):
-        coroutines.run(stage(), wait)
+        coroutines.run(stage(), Mock(side_effect=RuntimeError("left")))
     assert caught == ["left"]
 
 

@@ -35,17 +35,14 @@ def servers(monkeypatch) -> list[set[str]]:
     return registered
 
 
-def test_what_agents_may_do_no_client_reaches(servers):
+def test_the_policy_is_total_and_what_agents_may_do_no_client_reaches(servers):
     clients, agents = servers
     assert agents == {host_server.SERVICE}
     assert host_server.SERVICE not in clients
-
-
-def test_the_policy_is_total(servers):
     pool, names = descriptor_pool.Default(), {INFERENCE_SERVICE: "shardcall_inference.v1.GRPCInferenceService"}
     registered = {
         f"/{service}/{method.name}"
-        for service in set.union(*servers)
+        for service in clients | agents
         for method in pool.FindServiceByName(names.get(service, service)).methods
     }
     planned = {

@@ -286,9 +286,6 @@ def _actions(table, rng):
     principals, names = ("we", "they", "others"), ("u", "v")
     leases = (OURS, THEIRS)
 
-    def put():
-        return table.put(rng.choice(leases), rng.choice(principals), 4, device_bytes=rng.choice((4, 6)))
-
     def write(me):
         address = rng.choice([f"{rng.choice(principals)}/{rng.choice(names)}", rng.choice(names)])
         seen = table.array_table.open(address, me)
@@ -300,7 +297,7 @@ def _actions(table, rng):
         me, name = rng.choice(principals), rng.choice(names)
         action = rng.randrange(8)
         if action == 0:
-            put()
+            table.put(rng.choice(leases), rng.choice(principals), 4, device_bytes=rng.choice((4, 6)))
         elif action == 1 and (there := table.array_table.of_owner(me)):
             replaces, keep_s = rng.random() < 0.5, rng.choice((0.0, 30.0))
             table.array_table.name(rng.choice(there).handle, name, me, replaces=replaces, keep_s=keep_s)
