@@ -10,7 +10,7 @@ from shardcall_server.mesh.placement import ParallelCopier
 use_virtual_devices()  # with the flags of a worker, which other tests of this process need
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def copier() -> Iterator[ParallelCopier]:
     created = ParallelCopier()
     yield created

@@ -1,12 +1,18 @@
-"""The worker's side of npy files: boxes of blocks, and their parts that are contiguous in a file."""
+"""The worker's side of files: boxes of blocks, their parts that are contiguous in a file, and chunks."""
 
 import itertools
+import os
+import sys
 
 import numpy as np
 from rows import rows
+from server.refusals import refused
 
-from shardcall_server.mesh import array_files
+from shardcall_core.call_error import Reason
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.mesh import array_files, zarr_files
 from shardcall_server.mesh.array_files import ArrayFile, boxes, run_offsets
+from shardcall_server.mesh.zarr_files import ZarrFolder, boxes_of
 
 
 def blocks(*edges):
@@ -71,3 +77,44 @@ def test_boxes_of_many_runs_are_read_in_parts(bounds, shape, tmp_path, monkeypat
     with open(tmp_path / "a", "rb") as file:
         ArrayFile(file.fileno(), 2).read(bounds, shape, 1, data)
     np.testing.assert_array_equal(data, inside)
+
+
+@rows(
+    ("shape", "steps", "count"),
+    [((7, 5), (2, 3), 8), ((), (), 1), ((0, 3), (1, 3), 0), ((4,), (9,), 1), ((3, 0, 2), (1, 1, 1), 0)],
+)
+def test_boxes_cover_an_array_once(shape, steps, count):
+    covered, boxes = np.zeros(shape, int), list(boxes_of(shape, steps))
+    for box in boxes:
+        covered[(*(slice(low, high) for low, high in box), ...)] += 1
+    assert (covered == 1).all()
+    assert len(boxes) == count
+
+
+@rows(
+    ("shape", "chunk", "steps"),
+    [
+        ((4096, 4096), (16, 16), [64, 4096]),
+        ((4096, 4096), (1, 4096), [256, 4096]),
+        ((4096, 4096), (4096, 4096), [4096, 4096]),
+        ((7, 5), (20, 30), [7, 5]),
+        ((1 << 20,), (1,), [1024]),
+        ((3, 0), (1, 1), [1, 1]),
+        ((), (), []),
+    ],
+)
+def test_small_chunks_are_read_together(shape, chunk, steps):
+    assert zarr_files._steps(ArrayType(shape, np.dtype(np.float64)), chunk) == steps
+
+
+def test_a_server_without_tensorstore_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorstore", None)
+    with refused(Reason.FILES_UNAVAILABLE, r"pip install '\.\[server,zarr\]'"):
+        ZarrFolder(0, "{}").open()
+
+
+def test_a_directory_that_was_removed_is_noticed(tmp_path):
+    fd = os.open(tmp_path, os.O_RDONLY)
+    with refused(Reason.FILE_NOT_FOUND, "was replaced or removed while it was read"):
+        ZarrFolder(fd, "{}").check_present()
+    os.close(fd)

@@ -1,23 +1,32 @@
-"""Commands take effect in the order in which they were sent, however late their answers are."""
+"""Commands take effect in the order in which they were sent, however late their answers are; compilations that fail."""
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from concurrent.futures import CancelledError
 from itertools import count
+from multiprocessing.connection import Connection
 from queue import Queue
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from server.refusals import refusal
+from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.keys import Platform
-from shardcall_server.link.framing import Link
+from shardcall_server.compilation.program_store import ProgramStore
 from shardcall_server.link.wire import encode_array_type, encode_mesh
 from shardcall_server.mesh import compilers, executor
+from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.commands import Commands
-from shardcall_server.mesh.compilers import LocalCompiler
+from shardcall_server.mesh.compilers import CompilationJob, ForkedCompiler, LocalCompiler
+from shardcall_server.mesh.failures import failure_of
 from shardcall_server.mesh.worker import load_kernels
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
@@ -54,16 +63,19 @@ def put(array_id: int, values: np.ndarray, mesh: mesh_pb2.Mesh) -> link_pb2.PutA
     return link_pb2.PutArray(array_id=array_id, type=type_of(values), mesh=mesh, data=data)
 
 
+def preparation(kernel: str, *operands: np.ndarray) -> dict[str, object]:
+    call = kernel_pb2.KernelCall(kernel=kernel, strategy="gspmd", mesh=ONE_DEVICE)
+    types = [type_of(values) for values in operands]
+    return {"prepare": link_pb2.Prepare(call=call, operands=types, max_call_bytes=1 << 30)}
+
+
 class Worker:
-    """Commands at one end of a link, and the front end at the other."""
+    """The commands of a worker, and the answers to them."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        ours.settimeout(WAIT_S)
-        self._links = Link(ours), Link(theirs)
-        self._received = self._links[0].frames()
+        self._link = FakeLink()
         self._ids = count(1)
-        self.commands = commands_of(self._links[1])
+        self.commands = commands_of(self._link)
 
     def handle(self, *batch: dict[str, object]) -> None:
         """Sends commands, numbered from 1, as one batch."""
@@ -71,7 +83,7 @@ class Worker:
         assert self.commands.handle_batch([(message.SerializeToString(), None) for message in messages])
 
     def answer(self) -> link_pb2.WorkerMessage:
-        return link_pb2.WorkerMessage.FromString(next(self._received)[0])
+        return self._link.answers.get(timeout=WAIT_S)
 
     def answers(self, number: int) -> dict[int, link_pb2.WorkerMessage]:
         """Returns the next answers by the numbers of their commands."""
@@ -79,9 +91,7 @@ class Worker:
 
     def prepare(self, kernel: str, *operands: np.ndarray) -> str:
         """Compiles a program; returns its digest."""
-        call = kernel_pb2.KernelCall(kernel=kernel, strategy="gspmd", mesh=ONE_DEVICE)
-        types = [type_of(values) for values in operands]
-        self.handle({"prepare": link_pb2.Prepare(call=call, operands=types, max_call_bytes=1 << 30)})
+        self.handle(preparation(kernel, *operands))
         assert self.answer().HasField("compiling")
         return self.answer().prepared.plan.key_digest
 
@@ -89,16 +99,12 @@ class Worker:
         self.handle({"put_array": put(array_id, values, ONE_DEVICE)})
         assert self.answer().HasField("array_put")
 
-    def close(self) -> None:
-        self.commands.close()
-        for link in self._links:
-            link.close()
-
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    with closing(Worker()) as created:
-        yield created
+    created = Worker()
+    yield created
+    created.commands.close()
 
 
 def get(array_id: int) -> dict[str, object]:
@@ -109,26 +115,15 @@ def deletion(array_id: int) -> dict[str, object]:
     return {"delete_arrays": link_pb2.DeleteArrays(array_ids=[array_id])}
 
 
-def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins():
-    link, ids = FakeLink(), count(1)
-    commands = commands_of(link)
-
-    def send(**command: object) -> None:
-        assert commands.handle(link_pb2.FrontEndMessage(call_id=next(ids), **command), None)  # type: ignore[arg-type]
-
-    axes = MeshAxes((("x", 8),))
-    send(put_array=put(7, VALUES, encode_mesh(axes, tuple(range(8)))))
-    assert link.answers.get(timeout=WAIT_S).HasField("array_put")
-    for _ in range(COPIES):
-        send(**get(7))
-    send(**deletion(7))
-    commands.handle_batch(())
-    answers = [link.answers.get(timeout=WAIT_S) for _ in range(COPIES)]
+def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins(worker: Worker):
+    worker.handle({"put_array": put(7, VALUES, encode_mesh(MeshAxes((("x", 8),)), tuple(range(8))))})
+    assert worker.answer().HasField("array_put")
+    worker.handle(*[get(7)] * COPIES, deletion(7))
+    answers = [worker.answer() for _ in range(COPIES)]
     assert {answer.WhichOneof("answer") for answer in answers} == {"executed"}
     assert {answer.executed.inline_results[0] for answer in answers} == {VALUES.tobytes()}
-    send(**get(7))
-    assert link.answers.get(timeout=WAIT_S).failure.reason == "ARRAY_LOST"
-    commands.close()
+    worker.handle(get(7))
+    assert worker.answer().failure.reason == "ARRAY_LOST"
 
 
 @pytest.mark.parametrize("side", [8, 512])
@@ -151,7 +146,7 @@ def test_a_batch_runs_a_chain_of_resident_arrays(worker: Worker, side: int):
     assert not any(message.executed.inline_results for message in answers.values())
 
 
-def test_two_programs_are_compiled_at_a_time(monkeypatch):
+def test_two_programs_are_compiled_at_a_time(worker: Worker, monkeypatch):
     both, compile_parts = threading.Barrier(2), compilers.compile_parts
 
     def compile_together(resolved, **how):
@@ -159,15 +154,9 @@ def test_two_programs_are_compiled_at_a_time(monkeypatch):
         return compile_parts(resolved, **how)
 
     monkeypatch.setattr(compilers, "compile_parts", compile_together)
-    link = FakeLink()
-    of_worker = commands_of(link)
-    call = kernel_pb2.KernelCall(kernel="negative", strategy="gspmd", mesh=ONE_DEVICE)
-    for size in (3, 4):
-        prepare = link_pb2.Prepare(call=call, operands=[type_of(VALUES[:size])], max_call_bytes=1 << 30)
-        assert of_worker.handle(link_pb2.FrontEndMessage(call_id=size, prepare=prepare), None)
-    answers = [link.answers.get(timeout=WAIT_S).WhichOneof("answer") for _ in range(4)]
+    worker.handle(*(preparation("negative", VALUES[:size]) for size in (3, 4)))
+    answers = [worker.answer().WhichOneof("answer") for _ in range(4)]
     assert sorted(answers) == ["compiling", "compiling", "prepared", "prepared"]
-    of_worker.close()
 
 
 def test_every_command_of_a_batch_is_answered_with_its_results(worker: Worker, monkeypatch):
@@ -188,12 +177,8 @@ def test_every_command_of_a_batch_is_answered_with_its_results(worker: Worker, m
     assert last[44].executed.inline_results[0] == VALUES.tobytes()
     shutdown = link_pb2.FrontEndMessage(shutdown=link_pb2.Shutdown()).SerializeToString()
     assert not worker.commands.handle_batch([(shutdown, None)])
-
-    def fails(array: object) -> bool:
-        raise RuntimeError("nobody knows")
-
     with monkeypatch.context() as patch:
-        patch.setattr(executor, "_is_ready", fails)
+        patch.setattr(executor, "_is_ready", Mock(side_effect=RuntimeError("nobody knows")))
         worker.handle(execution(VALUES), execution(2 * VALUES))
         for values in (VALUES, 2 * VALUES):
             assert worker.answer().executed.inline_results[0] == np.diff(values).tobytes()
@@ -207,3 +192,151 @@ def test_a_program_is_timed_once_or_as_often_as_its_limits_allow(worker: Worker)
         seconds = worker.answer().measured.run_seconds
         assert (len(seconds), min(seconds) > 0) == (runs, True)
     worker.handle({"discard_trial_blocks": measure_pb2.DiscardTrialBlocks()})
+
+
+REFUSAL = link_pb2.CompilationOutcome(failure=link_pb2.Failure(reason=Reason.COMPILE_FAILED.value, message="no"))
+
+
+class HeldLink(FakeLink):
+    """Receives answers, and blocks their senders while it is held."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+
+    def send(self, body: bytes, *, more: bool = False) -> None:
+        super().send(body, more=more)
+        assert self.goes_on.wait(WAIT_S)
+
+
+class ForkServer:
+    """Has the test take the part of the processes."""
+
+    def __init__(self) -> None:
+        self.processes: list[Connection] = []
+
+    def fork(self) -> tuple[int, socket.socket]:
+        ours, theirs = socket.socketpair()
+        self.processes.append(Connection(theirs.detach()))
+        return len(self.processes), ours
+
+    def kill(self, pid: int) -> None:
+        self.processes[pid - 1].close()
+
+
+def compile_with(compiler: ForkedCompiler, link: HeldLink) -> CallError:
+    """Compiles, which must fail; returns the error."""
+    resolved = SimpleNamespace(kernel=SimpleNamespace(name="negative"), strategy=SimpleNamespace(name="gspmd"))
+    job = CompilationJob(resolved, link_pb2.Prepare(), CommandAnswer(link, 1), "ann")  # type: ignore[arg-type]
+    return refusal(compiler.compile, job)
+
+
+@pytest.fixture
+def link() -> HeldLink:
+    return HeldLink()
+
+
+def forked(forks: ForkServer) -> ForkedCompiler:
+    return ForkedCompiler(None, "", forks, WAIT_S)  # type: ignore[arg-type]
+
+
+def test_a_program_that_ends_its_process_late_has_the_rest_of_the_time_in_another(link, monkeypatch):
+    limits = []
+
+    def end_late(process, command, max_seconds):
+        limits.append(max_seconds)
+        time.sleep(0.01)
+        raise EOFError
+
+    monkeypatch.setattr(compilers._CompilerProcess, "run", end_late)
+    assert compile_with(forked(ForkServer()), link).reason == Reason.COMPILE_FAILED
+    first, second = limits
+    assert second < first
+
+
+def test_a_compilation_that_is_ended_before_it_has_a_process_does_not_begin(link):
+    compiler = forked(ForkServer())
+    compiler.end(1)
+    assert compile_with(compiler, link).reason == Reason.CANCELLED
+
+
+def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
+    forks = ForkServer()
+    compiler = forked(forks)
+    forks.kill(1)
+
+    def refuse(jobs):
+        for _ in range(2):
+            jobs.recv_bytes()
+            jobs.send_bytes(REFUSAL.SerializeToString())
+
+    def fork_and_refuse():
+        forked = ForkServer.fork(forks)
+        threading.Thread(target=refuse, args=[forks.processes[-1]], daemon=True).start()
+        return forked
+
+    forks.fork = fork_and_refuse  # type: ignore[method-assign]
+    assert [compile_with(compiler, link).message for _ in range(2)] == ["no"] * 2
+    assert len(forks.processes) == 2
+
+
+def prepare(commands: Commands, *call_ids: int) -> None:
+    for call_id in call_ids:
+        command = preparation("negative", np.ones(4, np.float32))
+        commands.handle(link_pb2.FrontEndMessage(call_id=call_id, **command), None)  # type: ignore[arg-type]
+
+
+def next_answer(link: HeldLink, name: str) -> link_pb2.WorkerMessage:
+    while (message := link.answers.get(timeout=WAIT_S)).WhichOneof("answer") != name:
+        assert message.HasField("compiling"), message
+    return message
+
+
+def test_a_program_that_cannot_be_serialized_is_not_kept_on_disk(link, tmp_path, monkeypatch):
+    monkeypatch.setattr("jax.experimental.serialize_executable.serialize", Mock(side_effect=NotImplementedError))
+    commands = commands_of(link, compiler=LocalCompiler(ProgramStore(tmp_path / "programs", 1 << 20), ""))
+    prepare(commands, 1)
+    assert next_answer(link, "prepared").call_id == 1
+    commands.close()
+    assert not list((tmp_path / "programs").iterdir())
+
+
+def test_a_program_stays_if_its_compilation_is_ended_while_it_is_answered(link, monkeypatch):
+    compiler, may_end = LocalCompiler(None, ""), threading.Event()
+    compiler.can_end = True
+    compile_parts = compilers.compile_parts
+
+    def compile_later(*arguments, **how):
+        assert may_end.wait(WAIT_S)
+        return compile_parts(*arguments, **how)
+
+    monkeypatch.setattr(compilers, "compile_parts", compile_later)
+    commands = commands_of(link, compiler=compiler)
+    prepare(commands, 1, 2)
+    assert link.answers.get(timeout=WAIT_S).HasField("compiling")
+    commands._planner.submit(link.goes_on.clear).result(WAIT_S)
+    may_end.set()
+    answer = next_answer(link, "prepared")  # which is being sent; the other one follows
+    assert answer.call_id == 1
+    commands.handle(link_pb2.FrontEndMessage(end_compilation={"prepare_call_id": 2}), None)
+    commands._planner.submit(link.goes_on.set).result(WAIT_S)
+    text = link_pb2.GetCompiledText(key_digest=answer.prepared.plan.key_digest, max_bytes=100)
+    commands.handle(link_pb2.FrontEndMessage(call_id=3, get_compiled_text=text), None)
+    answers = [link.answers.get(timeout=WAIT_S) for _ in range(2)]
+    assert {answer.call_id: answer.WhichOneof("answer") for answer in answers} == {2: "prepared", 3: "compiled_text"}
+    commands.close()
+
+
+def test_a_command_that_did_not_begin_before_the_server_stops_is_no_unexpected_failure():
+    with capture_logs() as logs:
+        failure = failure_of(CancelledError())
+    assert (failure.reason, logs) == (Reason.SERVER_DRAINING.value, [])
+
+
+def test_other_errors_are_logged_with_the_id_of_the_answer():
+    with capture_logs() as logs:
+        failure = failure_of(RuntimeError("secret"))
+    assert failure.reason == Reason.INTERNAL.value
+    assert "secret" not in failure.message
+    assert [entry["error_id"] for entry in logs] == [failure.metadata["error_id"]]

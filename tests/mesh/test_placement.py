@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import tracemalloc
 
 import jax
@@ -9,10 +10,16 @@ import ml_dtypes
 import numpy as np
 from rows import rows
 
-from shardcall_core.layouts.layout import MeshAxes, Spec, padded_shape
+from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
+from shardcall_server.link.process_blocks import device_blocks, lay_out
 from shardcall_server.mesh import placement as placement_module
+from shardcall_server.mesh.executor import Executor
+from shardcall_server.mesh.loops import Loops
+from shardcall_server.mesh.memory import MemoryFiles
 from shardcall_server.mesh.placement import ParallelCopier, gather, put_padded
+from shardcall_server.mesh.resident_arrays import ResidentArrays
+from shardcall_worker.v1 import link_pb2
 
 ROWS = MeshAxes((("x", 8),))
 ALIGNMENT = 64
@@ -78,8 +85,7 @@ def placed(name: str, source: np.ndarray, copier: ParallelCopier, *, may_alias: 
 def test_aligned_arrays_become_blocks_without_a_copy(copier, name, shape):
     source = memory_at(shape, np.float64)
     blocks = [row.ctypes.data for row in source] if name == "rows" else [source.ctypes.data]
-    array = placed(name, source, copier)
-    assert pointers(array) == blocks * (8 // len(blocks) if name == "replicated" else 1)
+    assert pointers(placed(name, source, copier)) == blocks * (8 // len(blocks) if name == "replicated" else 1)
 
 
 @rows(
@@ -196,3 +202,25 @@ def test_a_copy_that_many_ask_for_at_once_is_done_for_all():
     copier.by_rows(8, 8 * MIB, copy)
     copier.close()
     assert done.tolist() == [1] * 8
+
+
+@rows(("devices", "length"), itertools.product([1, 2, 8], [1, 8, 4096]))
+def test_blocks_are_placed_as_blocks_on_a_mesh_of_one_process_too(copier, devices, length):
+    """Otherwise small arrays, and those of one device, are passed to JAX uncopied and complete."""
+    axes, spec = MeshAxes((("x", devices),)), (("x",), ())
+    array_type = ArrayType((length, 8), np.dtype(np.float64))
+    padded = padded_shape(array_type.shape, spec, axes)
+    placement = Placement(padded, named_sharding(build_mesh(axes, range(devices)), spec))
+    source = np.random.default_rng(length).standard_normal(array_type.shape)
+    memory = MemoryFiles()
+    size = 1 << 20
+    with os.fdopen(os.memfd_create("blocks"), "w+b") as file:
+        file.truncate(size)
+        memory.attach(7, os.dup(file.fileno()), size)
+    span = link_pb2.MemorySpan(memory_id=7, offset=4096)
+    for piece in lay_out(set(device_blocks(padded, spec, axes)), array_type):
+        piece.view(memory.rest(span), array_type.dtype)[...] = piece.of(source)
+    resident_arrays = ResidentArrays(copier)
+    executor = Executor(memory, resident_arrays, Loops(resident_arrays, copier), copier)
+    placed = executor._argument(array_type, placement, array_type.dtype, link_pb2.TensorData(blocks=span))
+    assert np.asarray(placed)[:length].tobytes() == source.tobytes()

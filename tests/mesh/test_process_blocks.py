@@ -6,14 +6,13 @@ from dataclasses import dataclass
 import jax
 import ml_dtypes
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, padded_shape
 from shardcall_server.compilation.program import Placement, build_mesh, named_sharding
 from shardcall_server.link.process_blocks import Blocks, Bounds, blocks_of, crop, device_blocks, laid_out_bytes, lay_out
-from shardcall_server.mesh.placement import ParallelCopier, gather_blocks, gathered_bytes, put_blocks
+from shardcall_server.mesh.placement import gather_blocks, gathered_bytes, put_blocks
 
 DEVICES = 8
 ALIGNMENT = 64
@@ -84,69 +83,38 @@ def bounds_of(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
 @given(layout=layouts())
 def test_blocks_are_those_of_jax_and_laid_out_so_that_every_element_is_there_once(layout: Layout):
     """One test, since to draw a layout takes longer than to check it."""
-    check_blocks_of_devices(layout)
-    check_who_gives_a_block(layout)
-    check_nothing_is_left_out(layout)
-    check_pieces_are_aligned_and_consecutive(layout)
-    check_padding_may_be_cut_off_before_or_after(layout)
-
-
-def check_blocks_of_devices(layout: Layout) -> None:
-    index_map = layout.placement.sharding.devices_indices_map(layout.padded)
-    devices = jax.devices()
+    index_map, devices = layout.placement.sharding.devices_indices_map(layout.padded), jax.devices()
     assert [bounds_of(index_map[devices[i]], layout.padded) for i in layout.device_ids] == layout.bounds
-
-
-def check_who_gives_a_block(layout: Layout) -> None:
-    """A process holds what its devices do, and the first that holds a block gives it."""
+    # A process holds what its devices do, and the first that holds a block gives it.
     holders = list(zip(layout.processes, layout.bounds, strict=True))
-    blocks = layout.blocks
+    blocks, array_type, count = layout.blocks, layout.array_type, np.zeros(layout.array_type.shape, np.uint8)
     for process in set(layout.processes):
         assert blocks.held[process] == {bounds for holder, bounds in holders if holder == process}
         for block in blocks.held[process]:
             first = min(holder for holder, bounds in holders if bounds == block)
             assert (block in blocks.gathered[process]) == (first == process)
-
-
-def check_nothing_is_left_out(layout: Layout) -> None:
-    count = np.zeros(layout.array_type.shape, np.uint8)
-    for gathered in layout.blocks.gathered.values():
-        for piece in lay_out(gathered, layout.array_type):
+    for gathered in blocks.gathered.values():
+        pieces = lay_out(gathered, array_type)
+        for piece in pieces:
             piece.of(count)[...] += 1
+        # Front end and worker lay out alike: padding may be cut off before or after.
+        assert lay_out([crop(block, array_type.shape) for block in gathered], array_type) == pieces
     assert (count == 1).all()
-
-
-def check_pieces_are_aligned_and_consecutive(layout: Layout) -> None:
-    for held in layout.blocks.held.values():
-        pieces = lay_out(held, layout.array_type)
-        cropped = [crop(block, layout.array_type.shape) for block in held]
+    for held in blocks.held.values():
+        pieces, end = lay_out(held, array_type), 0
+        cropped = [crop(block, array_type.shape) for block in held]
         assert {piece.bounds for piece in pieces} == {b for b in cropped if all(low < high for low, high in b)}
         assert pieces == sorted(pieces, key=lambda piece: piece.bounds)
-        end = 0
         for piece in pieces:
             assert piece.offset == -(-end // ALIGNMENT) * ALIGNMENT
-            assert piece.nbytes == math.prod(piece.shape) * layout.array_type.dtype.itemsize > 0
+            assert piece.nbytes == math.prod(piece.shape) * array_type.dtype.itemsize > 0
             end = piece.offset + piece.nbytes
         assert laid_out_bytes(pieces) == end
 
 
-def check_padding_may_be_cut_off_before_or_after(layout: Layout) -> None:
-    """Front end and worker lay out alike."""
-    for blocks in layout.blocks.gathered.values():
-        cropped = [crop(block, layout.array_type.shape) for block in blocks]
-        assert lay_out(cropped, layout.array_type) == lay_out(blocks, layout.array_type)
-
-
-@pytest.fixture(scope="module")
-def one_copier():
-    created = ParallelCopier()
-    yield created
-    created.close()
-
-
 @settings(max_examples=100, deadline=None)
 @given(layout=layouts(), may_alias=st.booleans(), seed=st.integers(0, 99))
-def test_blocks_in_memory_become_the_array_and_its_blocks_again(one_copier, layout: Layout, may_alias, seed):
+def test_blocks_in_memory_become_the_array_and_its_blocks_again(copier, layout: Layout, may_alias, seed):
     """One process has all devices here, so it holds and gives every block."""
     array_type = layout.array_type
     source = np.random.default_rng(seed).integers(0, 2, array_type.shape).astype(array_type.dtype)
@@ -155,23 +123,15 @@ def test_blocks_in_memory_become_the_array_and_its_blocks_again(one_copier, layo
     memory = np.full(nbytes + ALIGNMENT, 0xFF, np.uint8)
     for piece in pieces:
         piece.view(memory, array_type.dtype)[...] = piece.of(source)
-    array = put_blocks(memory, array_type, layout.placement, one_copier, may_alias=may_alias)
+    array = put_blocks(memory, array_type, layout.placement, copier, may_alias=may_alias)
     jax.block_until_ready(array)
+    if not may_alias:
+        memory[...] = 0xA5
     assert array.shape == layout.padded
-    corner = np.asarray(array)[tuple(slice(n) for n in array_type.shape)]
-    assert corner.tobytes() == source.tobytes()
+    assert np.asarray(array)[tuple(slice(n) for n in array_type.shape)].tobytes() == source.tobytes()
     assert gathered_bytes(array, array_type) == nbytes
     out = np.zeros(nbytes + ALIGNMENT, np.uint8)
-    gather_blocks(array, array_type, out, one_copier)
+    gather_blocks(array, array_type, out, copier)
     for piece in pieces:
         assert piece.view(out, array_type.dtype).tobytes() == piece.of(source).tobytes()
     assert not out[nbytes:].any(), "nothing is written behind the last block"
-
-
-def test_a_block_that_may_not_alias_is_not_the_memory_that_it_came_from(one_copier):
-    layout = Layout(ArrayType((16, 8), np.dtype(np.float64)), (("a",), ()), MeshAxes((("a", 8),)), [*range(8)], [0] * 8)
-    memory = np.zeros(laid_out_bytes(lay_out(set(layout.bounds), layout.array_type)), np.uint8)
-    array = put_blocks(memory, layout.array_type, layout.placement, one_copier, may_alias=False)
-    jax.block_until_ready(array)
-    memory[...] = 0xA5
-    assert not np.asarray(array).any()

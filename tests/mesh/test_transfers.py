@@ -40,9 +40,7 @@ def sharding(mesh, spec):
 def held(placed):
     """The elements that each device holds, as flat indices."""
     flat = np.arange(np.prod(SHAPE)).reshape(SHAPE)
-    return {
-        device: set(flat[index].reshape(-1).tolist()) for device, index in placed.devices_indices_map(SHAPE).items()
-    }
+    return {device: set(flat[part].reshape(-1).tolist()) for device, part in placed.devices_indices_map(SHAPE).items()}
 
 
 def test_a_transfer_is_what_is_no_equivalent_sharding_and_counts_what_devices_lack():

@@ -9,14 +9,6 @@ import pytest
 from server.fake_workers import PATIENCE_S, FakeWorker, RunningMesh
 
 
-@pytest.fixture(scope="session")
-def jax_of_a_worker() -> None:
-    """Starts JAX as a worker does; the tests of a process share it, since it can be started only once."""
-    from shardcall_server.authoring.runner import use_virtual_devices
-
-    use_virtual_devices()
-
-
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
     """A folder with a short path: a socket's address holds 107 bytes."""

@@ -1,13 +1,15 @@
 """Calls whose stages run on the threads of the tests."""
 
 from collections.abc import Awaitable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from shardcall.v1 import timing_pb2
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc import coroutines
-from shardcall_server.frontend.rpc.coroutines import Stage, Waiting
+from shardcall_server.frontend.rpc.coroutines import Stage, Task, Waiting
 from shardcall_server.frontend.rpc.promise import Waitable
 
 T = TypeVar("T")
@@ -46,6 +48,28 @@ class FakeServerCall:
     def block(self, waiting: Waiting) -> None:
         """Blocks this thread until a future is done, or raises the error of a call that has ended."""
         waiting[0].exception(PATIENCE_S)
+
+
+class RunningStage:
+    """A stage that runs as a task, and goes on wherever what it waits for is done.
+
+    Attributes:
+        result: done when it has ended.
+    """
+
+    def __init__(self, stage: Stage[Any]) -> None:
+        self.result: Future[Any] = Future()
+        self._error: CallError | None = None
+        self._task = Task(stage, lambda doing: self._error, self._finish)
+        self._task.start()
+
+    def _finish(self, value: Any, error: Exception | None) -> None:
+        self.result.set_result(value) if error is None else self.result.set_exception(error)
+
+    def interrupt(self) -> None:
+        """Has its caller cancel the call."""
+        self._error = CallError(Reason.CANCELLED, "the caller cancelled the call")
+        self._task.interrupt()
 
 
 def finished_call(request_id: str = "a", **attributes: object) -> SimpleNamespace:

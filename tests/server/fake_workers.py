@@ -130,23 +130,3 @@ class RunningMesh:
 
 def execution(key: str = "k") -> link_pb2.FrontEndMessage:
     return link_pb2.FrontEndMessage(execute=link_pb2.Execute(key_digest=key))
-
-
-class FullLink:
-    """A link to a worker that does not read."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self.reads = True
-        self.error: type[Exception] | None = None
-
-    def has_capacity(self, nbytes: int) -> bool:
-        return self.reads
-
-    def send(self, body: bytes, fd: int | None = None, *, more: bool = False) -> None:
-        if self.error is not None:
-            raise self.error
-        self._link.send(body, fd, more=more)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._link, name)

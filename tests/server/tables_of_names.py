@@ -9,10 +9,16 @@ import numpy as np
 from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.token_fields import PrincipalLimits
-from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
+from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 
 LEASE_S = 60.0
-OURS, THEIRS = b"lease of ours, A", b"lease of theirs!"
+OURS, THEIRS = b"lease of ours, A", b"lease of theirs!" * 4
+
+
+def commit(of: Reservation, nbytes: int, handle: bytes = b"", device_bytes: int = 0, epoch: int = 1) -> ResidentArray:
+    """An array of so many bytes, which may be more on the devices."""
+    array_type = ArrayType((nbytes,), np.dtype(np.int8))
+    return of.commit(epoch, array_type, mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), device_bytes or nbytes, handle)
 
 
 class Table:
@@ -21,12 +27,10 @@ class Table:
     Args:
         limits_of: the limits of its principals, which may change.
         max_bytes: the limit of all arrays.
-        **limits: other arguments of the table.
+        **more: other arguments of the table.
     """
 
-    def __init__(
-        self, limits_of: dict[str, PrincipalLimits] | None = None, max_bytes: int = 100, **limits: Any
-    ) -> None:
+    def __init__(self, limits_of: dict[str, PrincipalLimits] | None = None, max_bytes: int = 100, **more: Any) -> None:
         self.now = 0.0
         self.deleted: list[ResidentArray] = []
         self.limits_of = limits_of or {}
@@ -35,17 +39,18 @@ class Table:
         self.array_table = ResidentArrayTable(
             lambda: max_bytes,
             limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits()),
-            **{**usual, **limits},
+            **{**usual, **more},
         )
 
     def put(
         self, lease_id: bytes = OURS, owner: str = "", nbytes: int = 8, handle: bytes = b"", device_bytes: int = 0
     ) -> ResidentArray:
-        """An array of a principal, of so many bytes, which may be more on the devices."""
-        held = device_bytes or nbytes
-        reservation = self.array_table.reserve(lease_id, held, owner)
-        placement = kernel_pb2.ArrayPlacement()
-        return reservation.commit(1, ArrayType((nbytes,), np.dtype(np.int8)), mesh_pb2.Mesh(), placement, held, handle)
+        """An array of a principal."""
+        reservation = self.array_table.reserve(lease_id, device_bytes or nbytes, owner)
+        return commit(reservation, nbytes, handle, device_bytes=device_bytes)
+
+    def gauges(self) -> tuple[int, int, int]:
+        return self.array_table.count, self.array_table.device_bytes, self.array_table.leases
 
     def deleted_handles(self) -> list[bytes]:
         return [resident.handle for resident in self.deleted]

@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-from server.refusals import refusal
+from server.refusals import refusal, refused
 from server.threads import on_threads
 
+from shardcall.v1 import file_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.token_fields import PrincipalLimits
@@ -19,6 +21,9 @@ from shardcall_server.frontend.files import array_folder
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.files.npy_header import header_of
 from shardcall_server.frontend.files.zarr_metadata import METADATA_NAME
+from shardcall_server.frontend.services.file_servicer import FileServicer
+from shardcall_server.settings import SettingsError
+from shardcall_server.settings_sources import load_settings
 
 HEADER = header_of(ArrayType((4,), np.dtype(np.uint8)))
 DATA = HEADER + b"abcd"
@@ -199,8 +204,7 @@ def test_a_kill_leaves_the_directory_before_or_the_new_one(replaces, tmp_path):
             saved = max([saved, *map(int, process.stdout)])
         ArrayFolder(str(tmp_path), 1, 1).close()  # as the next server does
         assert os.listdir(path) == ["a.zarr"]
-        contents = {(path / "a.zarr" / name).read_text() for name in "0123"}
-        assert contents in ({str(saved)}, {str(saved + 1)})
+        assert {(path / "a.zarr" / name).read_text() for name in "0123"} in ({str(saved)}, {str(saved + 1)})
 
 
 def test_a_directory_that_cannot_be_replaced_is_as_before(folder, tmp_path, monkeypatch):
@@ -254,3 +258,17 @@ def test_an_array_that_is_removed_loses_its_metadata_first(folder, tmp_path, mon
     assert folder.remove("ada", "a.zarr")
     assert removed[0] == METADATA_NAME
     assert sorted(removed) == ["0", "chunk", METADATA_NAME]
+
+
+def test_without_files_every_method_says_why():
+    servicer = FileServicer(None, *(MagicMock() for _ in range(5)), load_settings({}))
+    for method in file_service_pb2.DESCRIPTOR.services_by_name["FileService"].methods:
+        request = getattr(file_service_pb2, method.input_type.name)()
+        with refused(Reason.FILES_UNAVAILABLE, r"start it with --array-dir"):
+            getattr(servicer, method.name)(request, MagicMock())
+
+
+def test_a_folder_that_cannot_be_used_is_refused_at_the_start(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match=r"array_dir.*cannot be used: Not a directory"):
+        ArrayFolder(str(tmp_path / "file/arrays"), 1, 1)

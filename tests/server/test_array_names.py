@@ -37,8 +37,7 @@ def test_an_array_with_a_name_outlives_its_lease_and_a_dropped_handle(table):
     assert table.array_table.delete([named.handle, gone.handle], with_named=False) == [gone]
     table.deleted.clear()
     table.now = 2 * LEASE_S
-    assert table.array_table.open("u").array_id == named.array_id
-    assert table.deleted_handles() == [other.handle]
+    assert (table.array_table.open("u").array_id, table.deleted_handles()) == (named.array_id, [other.handle])
     assert (table.array_table.leases, table.array_table.count) == (0, 1)
     table.array_table.delete([named.handle])
     with refused(Reason.ARRAY_LOST, "no array has the name 'u'", "name"):
@@ -78,8 +77,7 @@ def test_a_taken_name_is_refused_unless_it_is_to_be_replaced(table):
         table.array_table.name(after.handle, "u")
     table.array_table.name(before.handle, "u")  # its own name
     table.array_table.name(after.handle, "u", replaces=True)
-    assert table.array_table.open("u").handle == after.handle
-    assert table.deleted_handles() == [before.handle]
+    assert (table.array_table.open("u").handle, table.deleted_handles()) == (after.handle, [before.handle])
 
 
 def test_a_write_replaces_the_array_that_it_was_computed_from_alone(table):
@@ -102,8 +100,7 @@ def test_names_of_principals_are_apart(table):
     table.array_table.name(ours.handle, "u", "we")
     table.array_table.name(theirs.handle, "u", "they")
     table.array_table.name(table.put(owner="they").handle, "v", "they")
-    for name in ("u", "we/u"):
-        assert table.array_table.open(name, "we").handle == ours.handle
+    assert {table.array_table.open(name, "we").handle for name in ("u", "we/u")} == {ours.handle}
     refusals = []
     for name in ("they/v", "they/w", "nobody/v"):
         error = refusal(table.array_table.open, name, "we")

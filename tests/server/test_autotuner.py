@@ -1,28 +1,27 @@
 """Calls whose strategies are timed, against a mesh that answers at once with the time of each."""
 
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from queue import Queue
 from typing import Any
 
 import pytest
+from end_to_end.processes import wait_for
 from server.refusals import refusal
+from server.test_program_cache import OPERANDS, Session, done, failed
 
-from shardcall.v1 import array_pb2, kernel_pb2
+from server import test_program_cache
+from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.locks import rlock
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.program_cache import ProgramCache
-from shardcall_server.frontend.programs.program_table import ProgramLimits
-from shardcall_server.frontend.workers.session import LAUNCH_ORDER, SessionEndedError
+from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
-OPERANDS = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[8])]
 DIGEST = "0123456789abcdef" * 4
 WAIT_S = 30
 THREE = {"a": 0.03, "b": 0.01, "c": 0.02}
@@ -31,8 +30,8 @@ NONE_BUT_C = {"refused": {"a": TOO_LARGE, "b": BROKEN}}
 ONLY_C = "a does not fit in memory, and b cannot be compiled"
 
 
-class Mesh:
-    """Replaces the session: a real mesh is neither busy nor slow when a test needs it to be.
+class Mesh(Session):
+    """A mesh that answers at once with the time of each strategy, and is busy or slow when a test needs it to be.
 
     Attributes:
         takes_s: the candidates, the rule's choice "a" first, and how long a run of each takes; "b" is the quickest.
@@ -43,75 +42,61 @@ class Mesh:
     """
 
     def __init__(self, **takes_s: float) -> None:
-        self.launch_lock = rlock("the launch lock", LAUNCH_ORDER)
+        super().__init__(self.begin)
         self.takes_s = takes_s or {"a": 0.02, "b": 0.01}
         self.refused: dict[str, Reason] = {}
         self.failing: dict[str, Reason] = {}
         self.call_bytes = 1 << 20
         self.idle = True
         self.slow = False
-        self.held: Queue[tuple[Future[link_pb2.WorkerMessage], link_pb2.FrontEndMessage]] = Queue()
-        self.ended = False
+        self.held: Queue[tuple[Future[link_pb2.WorkerMessage], str]] = Queue()
+        self.is_gone = False
         self.prepared: list[str] = []
         self.measured: list[str] = []
-        self.evicted: list[str] = []
         self.on_measure = lambda: None
-        self.forgot = threading.Event()
 
     @property
     def idle_s(self) -> float:
         return 1.0 if self.idle else 0.0
 
-    def command(self, message: link_pb2.FrontEndMessage, owner: str = "") -> Future[link_pb2.WorkerMessage]:
-        if self.ended:
-            raise SessionEndedError
-        answer: Future[link_pb2.WorkerMessage] = Future()
-        if message.HasField("measure") and self.slow:
-            self.held.put((answer, message))
-        else:
-            self._settle(answer, message)
-        return answer
-
-    def release(self) -> None:
-        """Answers the one command that was held."""
-        held = self.held.get(timeout=WAIT_S)
-        self.slow = False
-        self._settle(*held)
-
-    def _settle(self, answer: Future[link_pb2.WorkerMessage], message: link_pb2.FrontEndMessage) -> None:
-        try:
-            answer.set_result(self._answer(message))
-        except CallError as error:
-            answer.set_exception(error)
-
     def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
         self.on_measure()
         return self.command(message) if self.idle else None
 
-    def notify(self, message: link_pb2.FrontEndMessage) -> None:
-        if message.WhichOneof("command") == "evict":
-            self.evicted.append(message.evict.key_digest)
-            self.forgot.set()
+    def release(self) -> None:
+        """Answers the one command that was held."""
+        answer, name = self.held.get(timeout=WAIT_S)
+        self.slow = False
+        answer.set_result(self.measure(name).result())
 
-    def _answer(self, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
-        if message.WhichOneof("command") == "measure":
-            name = message.measure.key_digest
-            self.measured.append(name)
-            if name in self.failing:
-                raise CallError(self.failing[name], f"{name} cannot run")
-            return link_pb2.WorkerMessage(measured=measure_pb2.Measured(run_seconds=[self.takes_s[name]] * 3))
-        name = message.prepare.strategy
-        if not name and message.prepare.call.strategy == "auto":
-            candidates = link_pb2.Candidates(
-                tuning_digest=DIGEST, strategies=list(self.takes_s), call_bytes=self.call_bytes
-            )
-            return link_pb2.WorkerMessage(candidates=candidates)
-        name = name or message.prepare.call.strategy
+    def begin(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage]:
+        if self.is_gone:
+            raise SessionEndedError
+        if message.HasField("prepare"):
+            return self.prepare(message.prepare)
+        if not self.slow:
+            return self.measure(message.measure.key_digest)
+        answer: Future[link_pb2.WorkerMessage] = Future()
+        self.held.put((answer, message.measure.key_digest))
+        return answer
+
+    def measure(self, name: str) -> Future[link_pb2.WorkerMessage]:
+        self.measured.append(name)
+        if name in self.failing:
+            return failed(CallError(self.failing[name], f"{name} cannot run"))
+        return done(measured=measure_pb2.Measured(run_seconds=[self.takes_s[name]] * 3))
+
+    def prepare(self, asked: link_pb2.Prepare) -> Future[link_pb2.WorkerMessage]:
+        name = asked.strategy
+        if not name and asked.call.strategy == "auto":
+            candidates = {"tuning_digest": DIGEST, "strategies": [*self.takes_s], "call_bytes": self.call_bytes}
+            return done(candidates=candidates)
+        name = name or asked.call.strategy
         self.prepared.append(name)
         if name in self.refused:
-            raise CallError(self.refused[name], f"{name} is refused")
+            return failed(CallError(self.refused[name], f"{name} is refused"))
         plan = kernel_pb2.Plan(kernel="diff", strategy=name, strategy_reason="the rule", key_digest=name)
-        return link_pb2.WorkerMessage(prepared=link_pb2.Prepared(plan=plan, program_bytes=10))
+        return done(prepared=link_pb2.Prepared(plan=plan, program_bytes=10))
 
 
 @pytest.fixture
@@ -132,7 +117,7 @@ def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> Cache
 
 
 def cache(mesh: Mesh, autotuner: Autotuner, programs: int = 10, *, is_tuned: bool = True) -> ProgramCache:
-    cache = ProgramCache(mesh, ProgramLimits(programs, 1000, 1 << 20))  # type: ignore[arg-type]
+    cache = test_program_cache.cache(mesh, programs)
     if is_tuned:
         cache.compiler.policy = SessionTuner(cache.compiler, autotuner)
     return cache
@@ -183,13 +168,9 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotu
         pytest.param(THREE, {"refused": {"b": BROKEN}}, {}, "c", "timed: c 20 ms, a", "ac", id="one does not compile"),
         pytest.param({}, {"failing": {"b": TOO_LARGE}}, {}, "a", "", "ab", id="one cannot run"),
         pytest.param(THREE, NONE_BUT_C, {}, "c", ONLY_C, "", id="the rule's does not fit"),
-        pytest.param(
-            THREE, NONE_BUT_C, {"is_tuned": False}, "c", ONLY_C, "", id="it does not fit without an autotuner"
-        ),
+        pytest.param(THREE, NONE_BUT_C, {"is_tuned": False}, "c", ONLY_C, "", id="nor without an autotuner"),
         pytest.param(THREE, {"refused": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends at a compilation"),
-        pytest.param(
-            THREE, {"failing": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends while one is timed"
-        ),
+        pytest.param(THREE, {"failing": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends at a run"),
     ],
 )
 def test_the_strategy_of_a_first_call(autotuner, takes_s, state, options, strategy, reason, measured):
@@ -217,12 +198,11 @@ def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(auto
     assert other.plan.strategy_reason == "the rule; not compared: mesh busy"
     assert mesh.measured == []
     mesh.idle = True
-    assert mesh.forgot.wait(WAIT_S)  # the rule's choice, as no call finds it any more
+    wait_for(lambda: mesh.evicted)  # the rule's choice, as no call finds it any more
     recent = programs.get(request)
     assert recent is not None
     assert recent[1].plan.strategy == "b"
-    for axis in (0, 1):
-        assert find(programs, axis=axis).program.key == "b"
+    assert [find(programs, axis=axis).program.key for axis in (0, 1)] == ["b", "b"]
     assert mesh.evicted == ["a"]
 
 
@@ -239,7 +219,7 @@ def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(aut
     assert (first.strategy, first.strategy_reason) == ("a", "the rule; not compared: mesh busy")
     assert mesh.measured == ["a", "b", "a"]
     mesh.idle = True
-    assert mesh.forgot.wait(WAIT_S)
+    wait_for(lambda: mesh.evicted)
     assert find(programs).plan.strategy == "b"
 
 
@@ -251,7 +231,7 @@ def test_where_none_fits_the_error_is_that_of_the_rules_strategy(autotuner):
 
 def test_a_mesh_that_ends_while_strategies_are_timed_leaves_no_call_waiting(autotuner):
     mesh = Mesh()
-    mesh.on_measure = lambda: setattr(mesh, "ended", True)
+    mesh.on_measure = lambda: setattr(mesh, "is_gone", True)
     assert find(cache(mesh, autotuner)).plan.strategy == "a"
     assert find(cache(Mesh(), autotuner)).plan.strategy == "b"
 

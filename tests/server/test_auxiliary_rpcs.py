@@ -3,47 +3,37 @@
 import threading
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import Mock
 
 from shardcall_server.frontend.rpc.auxiliary_rpcs import AwaitedChecks, WatchAnswers
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 
 
-class Context:
-    """An RPC; gRPC has another name for its connection once it has ended.
-
-    Attributes:
-        cancelled: whether it was evicted.
-    """
-
-    def __init__(self, connection: str) -> None:
-        self._connection = connection
-        self.cancelled = False
-
-    def peer(self) -> str:
-        return "unknown" if self.cancelled else self._connection
-
-    def cancel(self) -> None:
-        self.cancelled = True
+def context_of(connection: str) -> Mock:
+    """An RPC; gRPC has another name for its connection once it has ended."""
+    context = Mock()
+    context.peer = lambda: "unknown" if context.cancel.called else connection
+    return context
 
 
 def test_the_oldest_check_of_the_busiest_connection_is_evicted():
     awaited: Any = AwaitedChecks(4)
-    contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in (1, 2, 2, 2, 3)]
+    contexts = [context_of(f"ipv4:192.0.2.{i}:1") for i in (1, 2, 2, 2, 3)]
     with ExitStack() as stack:
         for context in contexts:
             stack.enter_context(awaited.one(context))
-        assert [context.cancelled for context in contexts] == [False, True, False, False, False]
+        assert [context.cancel.called for context in contexts] == [False, True, False, False, False]
 
 
 def test_checks_that_were_evicted_or_ended_are_counted_no_more():
     awaited: Any = AwaitedChecks(4)
     for _ in range(3):
-        contexts = [Context(f"ipv4:192.0.2.{i}:1") for i in range(50)]
+        contexts = [context_of(f"ipv4:192.0.2.{i}:1") for i in range(50)]
         with ExitStack() as stack:
             for context in contexts:
                 stack.enter_context(awaited.one(context))
-            assert sum(not context.cancelled for context in contexts) == 4
+            assert sum(not context.cancel.called for context in contexts) == 4
             for context in contexts:  # by their limits
                 context.cancel()
 

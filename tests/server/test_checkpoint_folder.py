@@ -5,6 +5,7 @@ import os
 import shutil
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,8 +18,6 @@ from shardcall_server.frontend.files.checkpoint_folder import Checkpoint, Checkp
 from shardcall_server.frontend.files.npy_header import header_of
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import SettingsError
-
-CUTS = 100
 
 
 @pytest.fixture
@@ -73,7 +72,7 @@ def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_pa
     order = [*(array.file for array in new), *(names(root) - before - {array.file for array in new})]
     data = [(root / ".checkpoints" / file).read_bytes() for file in order]
     total = sum(map(len, data))
-    for cut in [0, total, *draws.integers(0, total, CUTS).tolist()]:
+    for cut in [0, total, *draws.integers(0, total, 100).tolist()]:
         for is_renamed in (False, True):
             copy = tmp_path / "copy"
             shutil.copytree(root, copy)
@@ -125,13 +124,10 @@ def test_forgotten_names_are_gone_with_their_files(root):
 
 
 def test_a_write_that_fails_changes_nothing(root, monkeypatch):
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with opened(root) as folder:
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", full)
+            patched.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
             assert refusal(save, folder, "ada", written(root, "u", np.arange(6))).reason is Reason.FILE_LIMIT
             with pytest.raises(CallError), folder.forgetting("ada", [("u", b"")]):
                 pytest.fail("nothing is to be deleted")
@@ -170,15 +166,12 @@ def test_damaged_checkpoints_stay_before_another_is_written(root):
 
 
 def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
-    def none_left(*_, **__) -> None:
-        raise OSError(errno.EMFILE, "Too many open files")
-
     with opened(root) as folder:
         first = save(folder, "ada", written(root, "u", np.arange(5)))
         second = CheckpointFolder(str(root))
     with closing(second):
         with monkeypatch.context() as patched:
-            patched.setattr(os, "stat", none_left)
+            patched.setattr(os, "stat", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
             with pytest.raises(CallError):
                 second.take()
         assert second.take()  # and the lock is not lost

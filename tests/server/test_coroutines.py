@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -11,7 +12,7 @@ from server.threads import on_threads
 from structlog.testing import capture_logs
 
 from shardcall_server.frontend.rpc import coroutines
-from shardcall_server.frontend.rpc.coroutines import Stage, Task, Waiting
+from shardcall_server.frontend.rpc.coroutines import Stage, Task
 
 
 async def result_of(future: Future[Any]) -> Any:
@@ -52,16 +53,6 @@ def on_thread(name: str, function: Callable[[], object]) -> None:
     assert not thread.is_alive()
 
 
-def test_a_stage_runs_to_its_end_on_the_thread_that_waits():
-    future: Future[int] = Future()
-
-    def wait(waiting: Waiting) -> None:
-        assert waiting == (future, "waiting")
-        future.set_result(3)
-
-    assert coroutines.run(result_of(future), wait) == 3
-
-
 def test_what_the_wait_raises_is_raised_in_the_stage():
     caught = []
 
@@ -72,11 +63,8 @@ def test_what_the_wait_raises_is_raised_in_the_stage():
             caught.append(str(error))
             raise
 
-    def wait(waiting: Waiting) -> None:
-        raise RuntimeError("left")
-
     with pytest.raises(RuntimeError, match="left"):
-        coroutines.run(stage(), wait)
+        coroutines.run(stage(), Mock(side_effect=RuntimeError("left")))
     assert caught == ["left"]
 
 

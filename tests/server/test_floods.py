@@ -19,6 +19,8 @@ class Port:
 
     def __init__(self, stack: ExitStack, host: str = "127.0.0.1") -> None:
         self._stack = stack
+        self.now = 0.0
+        self.closed: list[str] = []
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = stack.enter_context(socket.create_server((host, 0), family=family))
         self.number = self._listener.getsockname()[1]
@@ -48,26 +50,16 @@ def port(host: str) -> Iterator[Port]:
         yield opened_port
 
 
-@pytest.fixture
-def now() -> list[float]:
-    return [0.0]
-
-
-@pytest.fixture
-def closed() -> list[str]:
-    return []
-
-
-def guarding(port: Port, closed: list[str], clock: Callable[[], float]) -> closing[FloodGuard]:
+def guarding(port: Port, clock: Callable[[], float]) -> closing[FloodGuard]:
     """A guard that scans when the test does, and closes a connection at the first scan above the limit."""
-    guard = FloodGuard(closed.append, clock, scan_s=3600.0, patience=1)
+    guard = FloodGuard(port.closed.append, clock, scan_s=3600.0, patience=1)
     guard.watch([port.number])
     return closing(guard)
 
 
 @pytest.fixture
-def guard(port: Port, now: list[float], closed: list[str]) -> Iterator[FloodGuard]:
-    with guarding(port, closed, lambda: now[0]) as guard:
+def guard(port: Port) -> Iterator[FloodGuard]:
+    with guarding(port, lambda: port.now) as guard:
         yield guard
 
 
@@ -95,10 +87,10 @@ def is_open(client: socket.socket) -> bool:
     [[(0.0, BURST)], [(0.0, BURST), (10.0, 10 * PER_S)], [(0.0, 0), (1e6, BURST)]],
     ids=["at once", "again with time", "and nothing is saved up"],
 )
-def test_a_connection_that_sends_too_much_is_closed(port, guard, now, closed, allowed):
+def test_a_connection_that_sends_too_much_is_closed(port, guard, allowed):
     client, accepted, name = port.connect()
     for wait_s, count in allowed:
-        now[0] += wait_s
+        port.now += wait_s
         bring(client, accepted, count)
         guard.scan()
     assert is_open(client)
@@ -106,11 +98,11 @@ def test_a_connection_that_sends_too_much_is_closed(port, guard, now, closed, al
     guard.scan()
     assert not is_open(client)
     guard.scan()
-    assert closed == [name]
+    assert port.closed == [name]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_an_admitted_call_lifts_the_limit_of_its_connection_alone(port, guard, closed):
+def test_an_admitted_call_lifts_the_limit_of_its_connection_alone(port, guard):
     client, accepted, name = port.connect()
     other, other_accepted, other_name = port.connect()
     guard.admit(name)
@@ -119,11 +111,11 @@ def test_an_admitted_call_lifts_the_limit_of_its_connection_alone(port, guard, c
         guard.scan()
     bring(other, other_accepted, 2 * BURST)
     guard.scan()
-    assert closed == [other_name]
+    assert port.closed == [other_name]
     assert is_open(client)
 
 
-def test_the_admission_of_a_connection_ends_with_it(port, guard, closed):
+def test_the_admission_of_a_connection_ends_with_it(port, guard):
     client, accepted, name = port.connect()
     guard.admit(name)
     guard.scan()
@@ -136,46 +128,46 @@ def test_the_admission_of_a_connection_ends_with_it(port, guard, closed):
     assert again == name
     bring(client, accepted, 2 * BURST)
     guard.scan()
-    assert closed == [name]
+    assert port.closed == [name]
 
 
-def test_sockets_of_other_ports_and_of_no_network_are_left_alone(guard, closed):
+def test_sockets_of_other_ports_and_of_no_network_are_left_alone(port, guard):
     with ExitStack() as stack:
         one, other = map(stack.enter_context, socket.socketpair())
         for client, accepted in (Port(stack).connect()[:2], (one, other)):
             bring(client, accepted, 2 * BURST)
             guard.scan()
             assert is_open(client)
-    assert closed == []
+    assert port.closed == []
 
 
-def test_it_looks_by_itself(port, closed):
-    with closing(FloodGuard(closed.append, scan_s=0.01)) as guard:
+def test_it_looks_by_itself(port):
+    with closing(FloodGuard(port.closed.append, scan_s=0.01)) as guard:
         guard.watch([port.number])
         client, accepted, name = port.connect()
         bring(client, accepted, 3 * BURST)
         wait_for(lambda: not is_open(client))  # an instant after it is reported
-        assert closed == [name]
+        assert port.closed == [name]
 
 
-def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(port, now, closed):
+def test_a_connection_is_closed_at_the_fourth_scan_that_finds_too_much(port):
     client, accepted, name = port.connect()
-    with closing(FloodGuard(closed.append, lambda: now[0], scan_s=3600.0)) as guard:
+    with closing(FloodGuard(port.closed.append, lambda: port.now, scan_s=3600.0)) as guard:
         guard.watch([port.number])
         bring(client, accepted, BURST + 1)
         for _ in range(3):
             guard.scan()
-        assert closed == []
-        now[0] = 1.0  # what it sent too much is allowed again
+        assert port.closed == []
+        port.now = 1.0  # what it sent too much is allowed again
         guard.scan()
         bring(client, accepted, 2 * PER_S)
         for _ in range(4):
-            assert closed == []
+            assert port.closed == []
             guard.scan()
-    assert closed == [name]
+    assert port.closed == [name]
 
 
-def test_a_connection_whose_call_is_admitted_during_a_scan_stays(port, closed):
+def test_a_connection_whose_call_is_admitted_during_a_scan_stays(port):
     client, accepted, name = port.connect()
     bring(client, accepted, 8 * BURST)
 
@@ -183,8 +175,8 @@ def test_a_connection_whose_call_is_admitted_during_a_scan_stays(port, closed):
         guard.admit(name)  # on another thread, while the scan looks at this connection
         return 0.0
 
-    with guarding(port, closed, clock) as guard:
+    with guarding(port, clock) as guard:
         guard.scan()
         guard.scan()
     assert is_open(client)
-    assert closed == []
+    assert port.closed == []

@@ -25,8 +25,7 @@ time.sleep(60)
 def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work():
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-c", _BEATING, str(theirs.fileno())]
-        process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        process = subprocess.Popen([sys.executable, "-c", _BEATING, str(theirs.fileno())], pass_fds=[theirs.fileno()])
     link = Link(ours)
     try:
         heartbeats = (link_pb2.WorkerMessage.FromString(body).heartbeat for body, _ in link.frames())

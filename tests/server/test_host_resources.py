@@ -33,5 +33,4 @@ def test_programs_and_arrays_may_take_what_the_devices_have_or_else_the_host():
     assert budget.limit_bytes() == memory_bytes()
     session.device_bytes = 800
     assert budget.limit_bytes() == 800
-    lower = make_queue(load_settings({"max_device_bytes": 600}), lambda: session, arrays).budget
-    assert lower.limit_bytes() == 600
+    assert make_queue(load_settings({"max_device_bytes": 600}), lambda: session, arrays).budget.limit_bytes() == 600

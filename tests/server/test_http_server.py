@@ -34,7 +34,6 @@ from shardcall_server.frontend.web.viewers import Viewers
 _CONNECTIONS = 20  # more than are served at once
 ADMIN, RUNNER = "a" * 32, "r" * 32
 AS_ADMIN = {"Authorization": f"Bearer {ADMIN}"}
-PATHS = ["/metrics", "/healthz", "/readyz"]
 
 
 class State:
@@ -82,8 +81,8 @@ def page(state):
 
 class Answer(NamedTuple):
     status: int
-    headers: Mapping[str, str]
     text: str
+    headers: Mapping[str, str]
 
 
 def response_to(address: str, path: str, method: str = "GET", body: object = None, **headers: str) -> Answer:
@@ -94,13 +93,7 @@ def response_to(address: str, path: str, method: str = "GET", body: object = Non
         connection.request(method, path, data, names)
         with connection.getresponse() as response:
             is_stream = response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-            return Answer(response.status, response.headers, "" if is_stream else response.read().decode())
-
-
-def request(address: str, path: str, method: str = "GET", body: object = None, **headers: str) -> tuple[int, str]:
-    """Returns the status and the text of an answer."""
-    answer = response_to(address, path, method, body, **headers)
-    return answer.status, answer.text
+            return Answer(response.status, "" if is_stream else response.read().decode(), response.headers)
 
 
 def cookie_of(address: str, **body: str) -> str:
@@ -112,8 +105,7 @@ def cookie_of(address: str, **body: str) -> str:
 @contextmanager
 def watching(address: str, **headers: str):
     """A response of the stream of events, which is closed with its connection."""
-    connection = HTTPConnection(address, timeout=30)
-    with closing(connection):
+    with closing(HTTPConnection(address, timeout=30)) as connection:
         connection.request("GET", "/events", headers=headers)
         with connection.getresponse() as response:
             yield response
@@ -139,11 +131,11 @@ def test_silent_connections_do_not_block_requests():
     served = site(registry=registry)
     with closing(HttpServer("127.0.0.1", 0, served, timeout_s=600.0)) as server, ExitStack() as stack:
         silent = [stack.enter_context(connected(server.address)) for _ in range(_CONNECTIONS)]
-        assert "asked_total" in request(server.address, "/metrics")[1]
+        assert "asked_total" in response_to(server.address, "/metrics").text
         assert [read_all(one) for one in silent[: _CONNECTIONS - 15]] == [0] * (_CONNECTIONS - 15)  # hung up on
     with closing(HttpServer("127.0.0.1", 0, served)) as server:
         for _ in range(_CONNECTIONS):  # a slot is free again with its connection
-            assert "asked_total" in request(server.address, "/metrics")[1]
+            assert "asked_total" in response_to(server.address, "/metrics").text
 
 
 def test_requests_for_metrics_while_some_are_collected_share_the_next():
@@ -164,7 +156,7 @@ def test_requests_for_metrics_while_some_are_collected_share_the_next():
         for one in asking:
             one.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         wait_for(lambda: bool(collections))
-        assert request(server.address, "/healthz") == (200, "ok\n")  # the requests before it were read
+        assert response_to(server.address, "/healthz")[:2] == (200, "ok\n")  # the requests before it were read
         may_end.set()
         for one in asking:
             with one.makefile("rb") as answer:
@@ -197,7 +189,7 @@ def test_garbage_is_refused_and_harms_nothing(page, sent):
         except ConnectionError:  # it was closed while more came
             answer = b""
         assert answer[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 404")
-    assert request(page, "/healthz") == (200, "ok\n")
+    assert response_to(page, "/healthz")[:2] == (200, "ok\n")
 
 
 @rows(
@@ -216,16 +208,17 @@ def test_garbage_is_refused_and_harms_nothing(page, sent):
 def test_on_loopback_answers_are_for_loopbacks_names_only(state, listens, asked, probes, page_status):
     with closing(HttpServer(listens, 0, site(state))) as server:
         address = f"127.0.0.1:{server.address.rpartition(':')[2]}"
-        for paths, status in ((PATHS, probes), (["/", "/events", "/page.js"], page_status)):
-            for path in paths:
-                assert response_to(address, path, Host=asked, **AS_ADMIN).status == status
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert response_to(address, path, Host=asked, **AS_ADMIN).status == probes
+        for path in ("/", "/events", "/page.js"):
+            assert response_to(address, path, Host=asked, **AS_ADMIN).status == page_status
 
 
 def test_ready_has_the_reason_and_health_does_not_depend_on_it(page, state):
-    assert request(page, "/readyz") == (200, "ready\n")
+    assert response_to(page, "/readyz")[:2] == (200, "ready\n")
     state.reason = "the mesh starts again"
-    assert request(page, "/readyz") == (503, "not ready: the mesh starts again\n")
-    assert request(page, "/healthz") == (200, "ok\n")
+    assert response_to(page, "/readyz")[:2] == (503, "not ready: the mesh starts again\n")
+    assert response_to(page, "/healthz")[:2] == (200, "ok\n")
 
 
 NO_ADMIN = [{}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {RUNNER}"}, {"Cookie": "a=b"}]
@@ -266,34 +259,34 @@ def test_other_methods_paths_sites_and_bodies_and_callers_without_an_admin_token
 def test_without_the_page_there_is_none():
     with closing(HttpServer("127.0.0.1", 0, site())) as server:
         for path in ("/", "/events", "/page.js"):
-            assert request(server.address, path) == (404, "Not Found: the metrics are at /metrics.\n")
+            assert response_to(server.address, path)[:2] == (404, "Not Found: the metrics are at /metrics.\n")
 
 
 def test_an_admin_token_opens_the_page_and_a_key_in_its_address_does_not(page, state):
-    assert request(page, f"/?key={state.key}")[0] == 401
-    assert request(page, "/", **AS_ADMIN)[0] == 200
+    assert response_to(page, f"/?key={state.key}").status == 401
+    assert response_to(page, "/", **AS_ADMIN).status == 200
     for more in ({}, {"Sec_Fetch_Site": "same-origin"}):
         with watching(page, Authorization=f"bearer {ADMIN}", **more) as events:
             assert (events.status, events.headers["Connection"]) == (200, "close")
 
 
 def test_the_link_is_valid_once(page, state):
-    assert request(page, "/session", "POST", {"key": f"{state.key}x"})[0] == 401
+    assert response_to(page, "/session", "POST", {"key": f"{state.key}x"}).status == 401
     cookie = cookie_of(page, key=state.key)
-    status, text = request(page, "/session", "POST", {"key": state.key})
+    status, text = response_to(page, "/session", "POST", {"key": state.key})[:2]
     assert status == 401
     assert "was used" in text
-    assert request(page, "/", Cookie=cookie)[0] == 200
-    assert request(page, "/", Cookie=f"{cookie}x")[0] == 401
+    assert response_to(page, "/", Cookie=cookie).status == 200
+    assert response_to(page, "/", Cookie=f"{cookie}x").status == 401
     state.now += SESSION_S
-    assert request(page, "/", Cookie=cookie)[0] == 401
+    assert response_to(page, "/", Cookie=cookie).status == 401
 
 
 def test_the_link_expires_and_there_is_none_that_was_not_issued(page, state):
     state.now += KEY_S
-    assert request(page, "/session", "POST", {"key": state.key})[0] == 401
+    assert response_to(page, "/session", "POST", {"key": state.key}).status == 401
     earlier, state.key = state.access.issue_key(), state.access.issue_key()
-    assert request(page, "/session", "POST", {"key": earlier})[0] == 401
+    assert response_to(page, "/session", "POST", {"key": earlier}).status == 401
     assert cookie_of(page, key=state.key)
     assert PageAccess(state.tokens).exchange_key("") is None
 
@@ -316,8 +309,7 @@ def test_the_key_of_the_link_is_for_a_person_alone(state, monkeypatch, capsys, t
 
 
 def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
-    response = response_to(page, "/session", "POST", {"token": ADMIN})
-    cookie, *attributes = response.headers["Set-Cookie"].split("; ")
+    cookie, *attributes = response_to(page, "/session", "POST", {"token": ADMIN}).headers["Set-Cookie"].split("; ")
     assert cookie.startswith(f"shardcall-page-{page.rpartition(':')[2]}=")
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(attributes)
     assert state.tokens.find(cookie.partition("=")[2]) is None
@@ -326,7 +318,7 @@ def test_a_cookie_is_for_this_page_alone_and_ends_with_its_token(page, state):
         state.tokens.replace([Entry("root", token_file.SCOPES, "b" * 32)])
         while events.readline():  # until the stream ends
             pass
-    assert request(page, "/", Cookie=cookie)[0] == 401
+    assert response_to(page, "/", Cookie=cookie).status == 401
 
 
 def test_servers_behind_several_ports_of_a_host_have_separate_cookies(page):
@@ -334,10 +326,9 @@ def test_servers_behind_several_ports_of_a_host_have_separate_cookies(page):
     for host in ("localhost:9001", "localhost:9002", "localhost:x", "localhost"):
         response = response_to(page, "/session", "POST", {"token": ADMIN}, Host=host)
         cookie = response.headers["Set-Cookie"].partition(";")[0]
-        assert request(page, "/", Cookie=cookie, Host=host)[0] == 200
+        assert response_to(page, "/", Cookie=cookie, Host=host).status == 200
         names.add(cookie.partition("=")[0])
-    port = page.rpartition(":")[2]
-    assert names == {f"shardcall-page-{number}" for number in ("9001", "9002", port)}
+    assert names == {f"shardcall-page-{number}" for number in ("9001", "9002", page.rpartition(":")[2])}
 
 
 def test_a_connection_is_limited_again_after_its_stream():
@@ -363,8 +354,8 @@ def test_sessions_are_limited_and_the_oldest_ends(page):
     first = cookie_of(page, token=ADMIN)
     for _ in range(32):
         last = cookie_of(page, token=ADMIN)
-    assert request(page, "/", Cookie=first)[0] == 401
-    assert request(page, "/", Cookie=last)[0] == 200
+    assert response_to(page, "/", Cookie=first).status == 401
+    assert response_to(page, "/", Cookie=last).status == 200
 
 
 def test_every_answer_of_the_page_forbids_frames_other_scripts_and_requests(page):
@@ -379,8 +370,8 @@ def test_every_answer_of_the_page_forbids_frames_other_scripts_and_requests(page
 
 
 def test_the_files_of_the_page_ask_no_other_host_and_set_no_html(page):
-    files = {path: request(page, path, **AS_ADMIN)[1] for path in ("/", "/page.js", "/page.css")}
-    files["sign in"] = request(page, "/")[1]
+    files = {path: response_to(page, path, **AS_ADMIN).text for path in ("/", "/page.js", "/page.css")}
+    files["sign in"] = response_to(page, "/").text
     for text in files.values():
         assert "//" not in text.replace("// ", "").replace("http://www.w3.org/2000/svg", "")
         unsafe = ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", " onclick", " style=")
@@ -388,7 +379,7 @@ def test_the_files_of_the_page_ask_no_other_host_and_set_no_html(page):
 
 
 def test_events_are_json_of_one_line_and_nothing_is_computed_while_nobody_watches(page, state):
-    assert request(page, "/", **AS_ADMIN)[0] == 200
+    assert response_to(page, "/", **AS_ADMIN).status == 200
     assert state.snapshots == 0
     state.text = "</script>\n\ndata: <img src=x onerror=alert(1)>\u2028"
     with watching(page, **AS_ADMIN) as events:
@@ -410,10 +401,10 @@ def test_events_are_json_of_one_line_and_nothing_is_computed_while_nobody_watche
 def test_viewers_are_limited_share_a_snapshot_and_leave_a_free_slot(page):
     with watching(page, **AS_ADMIN) as one, watching(page, **AS_ADMIN) as other:
         texts = [[stream.readline() for _ in range(9)] for stream in (one, other)]
-        status, text = request(page, "/events", **AS_ADMIN)
+        status, text = response_to(page, "/events", **AS_ADMIN)[:2]
         assert status == 503
         assert "2 browsers watch this page, the maximum" in text
-        assert request(page, "/healthz") == (200, "ok\n")
+        assert response_to(page, "/healthz")[:2] == (200, "ok\n")
     wait_for(lambda: response_to(page, "/events", **AS_ADMIN).status == 200)
     numbers = [{json.loads(line[6:])["number"] for line in lines if line != b"\n"} for lines in texts]
     assert len(numbers[0] & numbers[1]) >= 2
@@ -428,8 +419,7 @@ def test_a_viewer_that_does_not_read_is_dropped_and_others_are_not(page, state):
         slow.settimeout(60)
         slow.sendall(f"GET /events HTTP/1.1\r\nHost: {page}\r\nAuthorization: Bearer {ADMIN}\r\n\r\n".encode())
         with watching(page, **AS_ADMIN) as events:
-            for _ in range(60):
-                assert events.readline()
+            assert all(events.readline() for _ in range(60))
         assert read_all(slow) > 0
 
 
@@ -437,7 +427,7 @@ def test_an_error_of_the_snapshot_ends_the_stream_and_nothing_else(page, state):
     state.text = object()  # no JSON
     with watching(page, **AS_ADMIN) as events:
         assert events.read() == b""
-    assert request(page, "/healthz") == (200, "ok\n")
+    assert response_to(page, "/healthz")[:2] == (200, "ok\n")
 
 
 def test_an_error_of_the_snapshot_drops_a_viewer_that_has_not_read_the_earlier_ones(state):
@@ -460,7 +450,9 @@ def threads_left() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("metrics")]
 
 
-def test_a_server_stops_at_once_although_somebody_watches(state):
+def test_a_server_stops_at_once_although_somebody_watches_and_leaves_no_thread(state):
+    HttpServer("127.0.0.1", 0, site(state)).close()
+    wait_for(lambda: not threads_left())
     server = HttpServer("127.0.0.1", 0, site(state))
     with watching(server.address, **AS_ADMIN) as events:
         events.readline()
@@ -470,8 +462,3 @@ def test_a_server_stops_at_once_although_somebody_watches(state):
         with pytest.raises(http.client.IncompleteRead):
             events.read()
     assert not threads_left()
-
-
-def test_a_server_that_is_closed_at_once_leaves_no_thread(state):
-    HttpServer("127.0.0.1", 0, site(state)).close()
-    wait_for(lambda: not threads_left())

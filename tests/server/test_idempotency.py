@@ -128,11 +128,8 @@ def test_the_oldest_are_forgotten_when_there_are_too_many_and_those_of_others_st
 def test_answers_are_forgotten_after_a_while():
     now = [0.0]
     number = counting(IdempotencyTable(keep_s=10, clock=lambda: now[0]))
-    assert number() == 1
-    now[0] = 9.0
-    assert number() == 1
-    now[0] = 11.0
-    assert number() == 2
+    for now[0], answer in ((0.0, 1), (9.0, 1), (11.0, 2)):
+        assert number() == answer
 
 
 def test_an_answer_larger_than_the_limit_is_returned_and_forgotten():

@@ -1,13 +1,16 @@
-"""Commands that were together when a mesh ended run alone from then on; nobody else is sent meanwhile."""
+"""Programs that may have ended a mesh run alone; a client whose programs ended three gets only those that have run."""
 
 import signal
 
 import pytest
 from server.fake_calls import Clock
 from server.fake_workers import PATIENCE_S, FakeWorker, but, execution
+from server.refusals import refused
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command
 from shardcall_server.frontend.workers.isolation import IsolatedError, Isolation
+from shardcall_server.frontend.workers.probation import Probation
 from shardcall_server.frontend.workers.quarantine import Quarantine
 
 
@@ -101,3 +104,46 @@ def test_a_session_sends_a_suspect_when_it_is_idle(run):
     caught.value.changed.result(PATIENCE_S)
     assert alone.exception(PATIENCE_S) is not None
     assert session.quarantine._deaths == {"a": 1}
+
+
+def test_three_exits_within_ten_minutes_begin_a_probation_that_ends(clock):
+    probation = Probation(clock)
+    for clock.now in (0.0, 100.0, 500.0):
+        probation.check("ann")
+        probation.count("ann")
+    clock.now = 800.5
+    with refused(Reason.PROGRAM_REFUSED, "3 times within 10 minutes; for another 300 s, only programs") as caught:
+        probation.check("ann")
+    assert caught.value.metadata["ends_in_seconds"] == "300"
+    probation.check("bob")
+    clock.now = 1101.0
+    probation.check("ann")
+
+
+def test_exits_that_are_far_apart_do_not_count_together_and_owners_are_bounded(clock):
+    probation = Probation(clock)
+    for clock.now in (0.0, 300.0, 601.0):
+        probation.count("ann")
+    probation.check("ann")
+    clock.now = 650.0
+    probation.count("ann")
+    with pytest.raises(CallError):
+        probation.check("ann")
+    for number in range(5000):
+        probation.count(str(number))
+    assert len(probation._exits) <= 1024
+
+
+def test_programs_that_have_run_before_are_run_and_others_refused():
+    quarantine = Quarantine()
+    quarantine.record_answer("ran")
+    for key in ("x", "y", "z"):
+        quarantine.record_exit([Command("execute", key=key, owner="ann")])
+    quarantine.check("ran", "ann")
+    quarantine.check("", "ann")
+    with pytest.raises(CallError):
+        quarantine.check("new", "ann")
+    quarantine.check("new", "bob")
+    quarantine.record_exit([Command("execute", key="ran", owner="bob")])
+    with pytest.raises(CallError):
+        quarantine.check("ran", "ann")

@@ -5,6 +5,7 @@ import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
@@ -47,8 +48,7 @@ def host(
             case "run_known_answer":
                 test = message.run_known_answer.name
                 failures, left_out = [wrong[test]] if test in wrong else [], set(untested) & set(NAMES[test])
-                ran = known_answer_pb2.KnownAnswerRun(failures=failures, untested=left_out)
-                return [{"known_answer_run": ran}]
+                return [{"known_answer_run": known_answer_pb2.KnownAnswerRun(failures=failures, untested=left_out)}]
         return usual(message)
 
     return FakeWorker(name, answer)
@@ -187,8 +187,7 @@ def test_a_test_that_ends_the_worker_has_failed(runner, start, command):
 
     worker.answer = dies
     start(runner, worker)
-    error = refused(runner, "sin", "trig")
-    assert error.metadata["detail"] == "the test ended the mesh"
+    assert refused(runner, "sin", "trig").metadata["detail"] == "the test ended the mesh"
     start(runner, following := host())
     require(runner, program("diff", "halo"))
     assert runs(following) == ["halo"]
@@ -267,10 +266,7 @@ def test_a_fault_after_a_verdict_does_not_end_the_tests(runner, start, monkeypat
 
 
 def test_a_fault_before_a_verdict_is_an_attempt(runner, start, monkeypatch):
-    def get_shared(digest):
-        raise RuntimeError("no file")
-
-    monkeypatch.setattr(runner._verdicts, "get_shared", get_shared)
+    monkeypatch.setattr(runner._verdicts, "get_shared", Mock(side_effect=RuntimeError("no file")))
     start(runner, host())
     require(runner, program("sin", "trig"))
     assert runner.state().pending == len(NAMES)
@@ -290,8 +286,7 @@ def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runne
 
 def test_a_verdict_that_another_server_has_stored_since_is_taken(runner, start, tmp_path):
     start(runner, worker := host())
-    digest = bytes([1, 1] * 16).hex()
-    Verdicts(str(tmp_path)).put(digest, Verdict("halo", {"diff": "all is wrong"}))
+    Verdicts(str(tmp_path)).put(bytes([1, 1] * 16).hex(), Verdict("halo", {"diff": "all is wrong"}))
     refused(runner, "diff", "halo")
     assert runs(worker) == []
 

@@ -21,13 +21,6 @@ def install(monkeypatch: pytest.MonkeyPatch, *plugins: str) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: entries if group == "jax_plugins" else [])
 
 
-def test_the_allocator_is_set_once():
-    once = tuned_environment({"PATH": "/bin"})
-    assert "glibc.malloc.mmap_threshold=4294967296" in once["GLIBC_TUNABLES"].split(":")
-    assert once["PATH"] == "/bin"
-    assert tuned_environment(once) == once
-
-
 def test_settings_of_the_administrator_stay():
     tuned = tuned_environment({"GLIBC_TUNABLES": "glibc.malloc.arena_max=4"})["GLIBC_TUNABLES"].split(":")
     assert [t for t in tuned if "arena_max" in t] == ["glibc.malloc.arena_max=4"]
@@ -122,9 +115,7 @@ def test_the_installed_xla_knows_every_flag():
         (["serve"], tuned_environment(quiet_environment({})), False),
     ],
 )
-def test_the_command_starts_again_before_its_imports_unless_a_setting_may_forbid_it(
-    monkeypatch, argv, environment, at_once
-):
+def test_a_command_starts_again_before_its_imports_unless_a_setting_forbids_it(monkeypatch, argv, environment, at_once):
     started = []
     monkeypatch.setattr(launcher, "use_log_output", lambda: None)  # it is for a process of the server's own
     monkeypatch.setattr(os, "environ", environment)
@@ -135,8 +126,7 @@ def test_the_command_starts_again_before_its_imports_unless_a_setting_may_forbid
 
 def test_too_little_virtual_memory_is_reported_in_one_line():
     limit = "resource.setrlimit(resource.RLIMIT_AS, (500_000 << 10,) * 2)"
-    code = f"import resource; from shardcall.cli import main; {limit}; main()"
-    command = [sys.executable, "-c", code, "serve"]
+    command = [sys.executable, "-c", f"import resource; from shardcall.cli import main; {limit}; main()", "serve"]
     ended = subprocess.run(command, capture_output=True, timeout=120, check=False, text=True)
     assert ended.returncode == 2
     line = r"shardcall: the server needs more .* which is 500000 KiB \(ulimit -v unlimited\)\n"

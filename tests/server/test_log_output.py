@@ -49,8 +49,6 @@ def test_a_pipe_that_is_not_read_delays_nobody():
 
 
 def test_what_was_written_last_is_there_after_the_exit_of_the_process():
-    code = (
-        "import sys; from shardcall_server.log_output import use_log_output as u; u(); print('last', file=sys.stderr)"
-    )
+    code = "import sys; from shardcall_server.log_output import *; use_log_output(); print('last', file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=120, check=True)
     assert ended.stderr == b"last\n"

@@ -47,20 +47,27 @@ def test_the_same_program_and_the_same_strategies_on_all_are_one_answer():
     assert list(both.candidates.strategies) == ["ring", "psum"]
 
 
-@rows("reason", ["FILE_LIMIT", "FILES_UNAVAILABLE", "FILE_NOT_FOUND"])
-def test_a_disk_of_one_host_ends_no_mesh(reason):
-    assert merged(executed(), failure(reason, "full")).failure.message == "full"
-    with pytest.raises(DisagreementError, match="host b alone failed: damaged"):  # others may wait in a collective
-        merged(executed(), failure("FILE_DAMAGED", "damaged"))
-
-
 def test_a_program_was_on_disk_only_if_all_had_it_there():
     assert merged(prepared(from_disk=True), prepared(from_disk=True)).prepared.from_disk
     assert not merged(prepared(from_disk=True), prepared()).prepared.from_disk
 
 
-@rows("answers", [(failure(), failure(message="neither")), (failure(), prepared()), (prepared(), failure())])
-def test_what_one_worker_refuses_to_compile_is_refused(answers):
+PUT = link_pb2.WorkerMessage(call_id=1, array_put=link_pb2.ArrayPut())
+DISK_ERRORS = [failure(reason) for reason in ("FILE_LIMIT", "FILES_UNAVAILABLE", "FILE_NOT_FOUND")]
+VALUE_ERRORS = [failure(reason) for reason in ("INVALID_VALUE", "INDEX_OUT_OF_RANGE", "INVALID_MATRIX")]
+
+
+@rows(
+    "answers",
+    [
+        *[(failure(), failure(message="neither")), (failure(), prepared()), (prepared(), failure())],  # to compile
+        *((executed(), error) for error in DISK_ERRORS),  # of one host
+        *((executed(), error) for error in VALUE_ERRORS),  # a host without devices of the mesh does not see them
+        *((error, answer) for error in VALUE_ERRORS for answer in (executed(), error)),
+        (PUT, failure("OUT_OF_DEVICE_MEMORY")),
+    ],
+)
+def test_some_failures_of_one_host_fail_the_call_and_end_no_mesh(answers):
     assert merged(*answers).failure.message == "no"
 
 
@@ -68,6 +75,8 @@ def test_what_one_worker_refuses_to_compile_is_refused(answers):
     ("answers", "says"),
     [
         ((executed(), failure()), "host b alone failed: no"),
+        ((executed(), failure("FILE_DAMAGED")), "host b alone failed: no"),  # others may wait in a collective
+        ((executed(), failure("OUT_OF_DEVICE_MEMORY")), "host b alone failed: no"),
         ((prepared(), executed()), "were prepared, executed"),
         ((prepared(), prepared(b"2")), "hosts a and b compiled different programs for kernel diff"),
         ((prepared(), prepared(key="other")), "hosts a and b compiled different programs for kernel diff"),
@@ -77,20 +86,6 @@ def test_what_one_worker_refuses_to_compile_is_refused(answers):
 def test_other_answers_of_one_host_end_the_mesh(answers, says):
     with pytest.raises(DisagreementError, match=says):
         merged(*answers)
-
-
-@rows("reason", ["INVALID_VALUE", "INDEX_OUT_OF_RANGE", "INVALID_MATRIX"])
-def test_values_that_a_host_without_devices_of_the_mesh_did_not_see_are_refused(reason):
-    refused = failure(reason, "negative")
-    for answers in ((executed(), refused), (refused, executed()), (refused, refused)):
-        assert merged(*answers).failure.message == "negative"
-    with pytest.raises(DisagreementError, match="host b alone failed"):
-        merged(executed(), failure("OUT_OF_DEVICE_MEMORY"))
-
-
-def test_an_array_for_which_one_host_has_no_memory_is_refused():
-    put = link_pb2.WorkerMessage(call_id=1, array_put=link_pb2.ArrayPut())
-    assert merged(put, failure("OUT_OF_DEVICE_MEMORY", "no memory")).failure.message == "no memory"
 
 
 def test_the_slowest_hosts_times_are_reported():
@@ -121,15 +116,10 @@ def ready(jax: str = "1", devices: int = 2) -> link_pb2.Ready:
     )
 
 
-def test_a_mesh_is_ready_when_all_workers_are():
-    startup_barrier = StartupBarrier(HOSTS)
-    assert startup_barrier.add(1, ready()) is None
-    assert startup_barrier.add(0, ready()) == ready()
-
-
 @rows(("other", "what"), [(ready(jax="2"), "versions"), (ready(devices=3), "devices")])
-def test_workers_that_cannot_be_one_mesh_are_distinguished(other, what):
+def test_a_mesh_is_ready_when_all_workers_are_and_those_that_cannot_be_one_are_distinguished(other, what):
     startup_barrier = StartupBarrier(HOSTS)
-    startup_barrier.add(0, ready())
+    assert startup_barrier.add(0, ready()) is None
     with pytest.raises(DisagreementError, match=f"the {what} of hosts a and b differ"):
         startup_barrier.add(1, other)
+    assert startup_barrier.add(1, ready()) == ready()

@@ -3,74 +3,38 @@
 from __future__ import annotations
 
 import itertools
-import threading
 import time
 from collections import Counter, defaultdict
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import rows
-from server.fake_calls import FakeServerCall
+from server.fake_calls import FakeServerCall, RunningStage
 from server.threads import on_threads
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue
 from shardcall_server.frontend.memory.device_budget import DeviceBudget
-from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.fair_queue import FairQueue
-
-
-@dataclass(eq=False)
-class QueuedCall:
-    owner: str = "a"
-    connection: str = "1"
-    deadline: float = 0.0
-    weight: int = 1
 
 
 class Caller(FakeServerCall):
     """A call in the queue: it waits until it is granted the mesh, or leaves."""
 
-    def __init__(self, owner: str = "a", connection: str = "1", **fields: float) -> None:
-        super().__init__(owner, connection, **fields)
-        self.waits = threading.Event()
-        self.granted: Future[None] = Future()
-        self.left: Future[None] = Future()
-        self.grant: Future[LaunchGrant] = Future()
-
     def phase(self, name: str) -> AbstractContextManager[None]:
         assert name == "queue"
         return nullcontext()
 
-    def block(self, waiting: coroutines.QueuedCall) -> None:
-        either: Future[None] = Future()
-        for future in (waiting[0], self.left):
-            future.add_done_callback(lambda _: either.done() or either.set_result(None))
-        self.waits.set()
-        either.result()  # for ever, where a test ends before: the thread goes with the process
-        if not waiting[0].done():
-            raise CallError(Reason.CANCELLED, f"left while {waiting[1]}")
-
     def ask(self, queue: MeshQueue, device_bytes: int = 0, **options: float) -> Caller:
-        """Asks for a grant on a thread of its own; returns when it has one, was refused or waits."""
-
-        def take() -> None:
-            try:
-                self.grant.set_result(self.run(queue.acquire(self, device_bytes, **options)))  # type: ignore[arg-type]
-            except CallError as error:
-                self.grant.set_exception(error)
-            self.waits.set()
-
-        threading.Thread(target=take, daemon=True).start()
-        assert self.waits.wait(30)
+        """Asks for a grant; returns when it has one, was refused or waits."""
+        running = RunningStage(queue.acquire(self, device_bytes, **options))  # type: ignore[arg-type]
+        self.grant: Future[LaunchGrant] = running.result
+        self.leave = running.interrupt
         return self
-
-    def leave(self) -> None:
-        self.left.set_result(None)
 
 
 def make(launched: int = 1, queued: int = 100, per_client: int = 100, limit: int = 1000, held: int = 0) -> MeshQueue:
@@ -89,14 +53,14 @@ def release(*callers: Caller) -> None:
         caller.grant.result(30).release()
 
 
-def line_of(*waiting: QueuedCall) -> FairQueue[QueuedCall]:
-    line: FairQueue[QueuedCall] = FairQueue()
+def line_of(*waiting: Caller) -> FairQueue[Caller]:
+    line: FairQueue[Caller] = FairQueue()
     for one in waiting:
         line.add(one)
     return line
 
 
-def served(line: FairQueue[QueuedCall]) -> list[QueuedCall]:
+def served(line: FairQueue[Caller]) -> list[Caller]:
     return [line.pop() for _ in range(len(line))]
 
 
@@ -109,13 +73,13 @@ def served(line: FairQueue[QueuedCall]) -> list[QueuedCall]:
     ],
 )
 def test_owners_alternate_by_their_weights_and_connections_within_their_grants(names, weights, order):
-    line = line_of(*(QueuedCall(*name, weight=weights.get(name[0], 1)) for name in names.split()))
+    line = line_of(*(Caller(*name, weight=weights.get(name[0], 1)) for name in names.split()))
     assert [f"{one.owner}{one.connection}" for one in served(line)] == order.split()
 
 
 @given(st.lists(st.integers(1, 100), min_size=2, max_size=4))
 def test_owners_with_enough_waiters_are_served_their_weights_in_a_round(weights):
-    line = line_of(*(QueuedCall(str(i), weight=weight) for i, weight in enumerate(weights) for _ in range(3 * weight)))
+    line = line_of(*(Caller(str(i), weight=weight) for i, weight in enumerate(weights) for _ in range(3 * weight)))
     for _ in range(3):
         counts = Counter(line.pop().owner for _ in range(sum(weights)))
         assert counts == {str(owner): weight for owner, weight in enumerate(weights)}
@@ -123,34 +87,20 @@ def test_owners_with_enough_waiters_are_served_their_weights_in_a_round(weights)
 
 
 def test_an_owner_that_had_no_waiters_begins_a_round_behind_the_others():
-    line = line_of(QueuedCall("a", weight=3), QueuedCall("b"), QueuedCall("b"))
+    line = line_of(Caller("a", weight=3), Caller("b"), Caller("b"))
     assert line.pop().owner == "a"  # its last
     for _ in range(4):
-        line.add(QueuedCall("a", weight=3))
+        line.add(Caller("a", weight=3))
     assert "".join(waiting.owner for waiting in served(line)) == "baaaba"
-    line = line_of(*(QueuedCall("a", weight=weight) for weight in (3, 3, 1, 1)), QueuedCall("b"), QueuedCall("b"))
+    line = line_of(*(Caller("a", weight=weight) for weight in (3, 3, 1, 1)), Caller("b"), Caller("b"))
     assert "".join(waiting.owner for waiting in served(line)) == "aaabab", "a weight that changes counts at once"
-
-
-def test_the_mesh_is_granted_by_the_weights_of_clients():
-    queue = make(launched=1)
-    first = Caller().ask(queue)
-    waiting = [Caller(owner, weight=weight).ask(queue) for owner, weight in [("a", 2)] * 4 + [("b", 1)] * 2]
-    order, grant = "", first.grant.result(30)
-    while waiting:
-        grant.release()
-        wait([caller.grant for caller in waiting], 30, FIRST_COMPLETED)
-        (granted,) = [caller for caller in waiting if caller.grant.done()]
-        waiting.remove(granted)
-        order, grant = order + granted.owner, granted.grant.result(30)
-    assert order == "aabaab"
 
 
 @rows("weights", [(1, 1, 1), (2, 1, 3), (3, 2, 1), (4, 4, 1)])
 def test_a_position_is_that_in_which_calls_are_served(weights):
     weight_of = dict(zip("abc", weights, strict=True))
     names = ("a1", "a1", "b1", "a2", "b1", "c1", "b2", "a1", "c2", "c1")
-    waiting = [QueuedCall(*name, weight=weight_of[name[0]]) for name in names]
+    waiting = [Caller(*name, weight=weight_of[name[0]]) for name in names]
     line = line_of(*waiting)
     line.take(waiting[0])
     positions = {id(one): line.position(one) for one in waiting}
@@ -158,18 +108,22 @@ def test_a_position_is_that_in_which_calls_are_served(weights):
     assert [positions[id(one)] for one in served(line)] == [*range(1, len(names))]
 
 
-def test_the_queue_lists_the_calls_that_wait():
+def test_the_mesh_is_granted_by_the_weights_of_clients_in_the_order_of_the_positions_that_the_queue_lists():
     queue = make()
-    first, second, third = Caller("a").ask(queue), Caller("b").ask(queue), Caller("a").ask(queue)
-    assert [(call, position) for call, position, _ in queue.waiting()] == [(second, 1), (third, 2)]
-    release(first, second, third)
+    first = Caller().ask(queue)
+    asked = [Caller(owner, weight=weight).ask(queue) for owner, weight in [("a", 2)] * 4 + [("b", 1)] * 2]
+    listed = queue.waiting()
+    assert [call for call, _, _ in listed] == asked
+    waiting: list[Any] = sorted(listed, key=lambda one: one[1])
+    assert [(call.owner, position) for call, position, _ in waiting] == [*zip("aabaab", range(1, 7), strict=True)]
+    release(first, *(call for call, _, _ in waiting))
     assert not [position for _, position, _ in queue.waiting() if position]
 
 
 def test_of_one_connection_the_nearest_deadline_comes_first_and_who_leaves_takes_no_grant():
-    waiting = [QueuedCall(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
+    waiting = [Caller(deadline=deadline) for deadline in (3.0, 1.0, 2.0, 1.0)]
     assert served(line_of(*waiting)) == [waiting[1], waiting[3], waiting[2], waiting[0]]
-    first, second, other = QueuedCall("a", deadline=1.0), QueuedCall("a", deadline=2.0), QueuedCall("b")
+    first, second, other = Caller("a", deadline=1.0), Caller("a", deadline=2.0), Caller("b")
     line = line_of(first, second, other)
     assert line.remove(first)
     assert not line.remove(first)
@@ -192,12 +146,12 @@ def test_of_one_connection_the_nearest_deadline_comes_first_and_who_leaves_takes
     )
 )
 def test_every_call_is_served_once_and_no_owner_waits_for_more_than_one_grant_of_any_other(steps):
-    line: FairQueue[QueuedCall] = FairQueue()
-    there: list[QueuedCall] = []
+    line: FairQueue[Caller] = FairQueue()
+    there: list[Caller] = []
     since: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))  # an owner's wait: grants of the others
     for step in steps:
         if isinstance(step, tuple):
-            waiting = QueuedCall(*step)
+            waiting = Caller(step[0], step[1], deadline=step[2])
             line.add(waiting)
             there.append(waiting)
         elif step is None and there:
@@ -231,16 +185,6 @@ def test_a_call_that_finds_capacity_goes_through_on_the_thread_of_its_caller():
     assert queue.launched == 0
 
 
-def test_who_leaves_the_queue_is_taken_out_at_once_and_costs_nothing():
-    queue = make()
-    first, gone, last = Caller().ask(queue), Caller(deadline=1.0).ask(queue), Caller(deadline=2.0).ask(queue)
-    gone.leave()
-    assert refusal(gone).reason is Reason.CANCELLED
-    assert queue.queued == 1
-    release(first, last)
-    assert (queue.launched, queue.queued) == (0, 0)
-
-
 def test_the_queue_is_bounded_in_all_and_by_client():
     queue = make(queued=3, per_client=2)
     for _ in range(3):
@@ -259,8 +203,7 @@ def test_programs_wait_for_the_devices_memory_in_order_and_not_for_a_large_one_t
     queue = make(launched=8, limit=100)
     first = Caller().ask(queue, 60)
     large, small = Caller(deadline=1.0).ask(queue, 50), Caller(deadline=2.0).ask(queue, 10)
-    assert queue.queued == 2
-    assert queue.budget.program_bytes == 60
+    assert (queue.queued, queue.budget.program_bytes) == (2, 60)
     release(first)
     for caller in (large, small):
         caller.grant.result(30)
@@ -336,18 +279,19 @@ def test_a_caller_waiting_for_memory_that_arrays_take_gets_an_error():
 
 
 def test_callers_that_come_and_leave_at_any_moment_leave_no_grant_behind():
-    queue = make(launched=2)
+    queue = make(launched=1)
     numbers, reasons = itertools.count(), set[Reason]()
 
     def come(owner: str) -> None:
         for _ in range(100):
-            caller = Caller(owner, deadline=time.monotonic()).ask(queue, 1)
+            callers = [Caller(owner, deadline=time.monotonic()).ask(queue, 1) for _ in range(2)]
             if next(numbers) % 3 == 0:
-                caller.leave()
-            if caller.grant.exception(30) is None:
-                caller.grant.result().release()
-            else:
-                reasons.add(refusal(caller).reason)
+                callers[1].leave()
+            for caller in callers:
+                if caller.grant.exception(30) is None:
+                    release(caller)
+                else:
+                    reasons.add(refusal(caller).reason)
 
     on_threads(come, "aabbcc")
     assert reasons == {Reason.CANCELLED}

@@ -35,8 +35,7 @@ def caller(principal: str) -> Any:
 
 def test_the_same_program_again_is_the_same_version():
     models, budget = make_table()
-    versions = [models.put(make_model("m", digest=bytes([digest]))).version for digest in b"aabba"]
-    assert versions == [1, 1, 2, 2, 3]
+    assert [models.put(make_model("m", digest=bytes([digest]))).version for digest in b"aabba"] == [1, 1, 2, 2, 3]
     # An array on the mesh of another type may be behind its name now.
     other = replace(make_model("m", digest=b"a"), outputs=[Tensor("result0", ArrayType((3,), FLOATS.dtype))])
     assert models.put(other).version == 4

@@ -17,27 +17,14 @@ from shardcall_server.frontend.hosts import host_server
 from shardcall_server.settings_sources import load_settings
 
 
-class FakeServer:
-    """Replaces gRPC's server and records the services that are added."""
-
-    def __init__(self) -> None:
-        self.services: set[str] = set()
-
-    def add_generic_rpc_handlers(self, handlers: tuple) -> None:
-        self.services |= {handler.service_name() for handler in handlers}
-
-    def __getattr__(self, name: str) -> MagicMock:
-        return MagicMock(name=name)
-
-
 @pytest.fixture
-def servers(monkeypatch) -> list[FakeServer]:
-    """The two gRPC servers of a front end with hosts: for clients and for agents."""
-    registered: list[FakeServer] = []
+def servers(monkeypatch) -> list[set[str]]:
+    """The services of the two gRPC servers of a front end with hosts: for clients and for agents."""
+    registered: list[set[str]] = []
 
-    def make(*_: object, **__: object) -> FakeServer:
-        registered.append(FakeServer())
-        return registered[-1]
+    def make(*_: object, **__: object) -> MagicMock:
+        registered.append(services := set())
+        return MagicMock(add_generic_rpc_handlers=lambda handlers: services.update(h.service_name() for h in handlers))
 
     monkeypatch.setattr(front_end.grpc, "server", make)
     monkeypatch.setattr(front_end, "listen", lambda *_: "127.0.0.1:1")
@@ -48,26 +35,16 @@ def servers(monkeypatch) -> list[FakeServer]:
     return registered
 
 
-@pytest.fixture
-def registered(servers) -> set[str]:
-    """The full names of all methods of all services that a server has."""
-    pool = descriptor_pool.Default()
-    descriptors = {INFERENCE_SERVICE: "shardcall_inference.v1.GRPCInferenceService"}
-    return {
-        f"/{name}/{method.name}"
-        for server in servers
-        for name in server.services
-        for method in pool.FindServiceByName(descriptors.get(name, name)).methods
-    }
-
-
-def test_what_agents_may_do_no_client_reaches(servers):
+def test_the_policy_is_total_and_what_agents_may_do_no_client_reaches(servers):
     clients, agents = servers
-    assert agents.services == {host_server.SERVICE}
-    assert host_server.SERVICE not in clients.services
-
-
-def test_the_policy_is_total(registered):
+    assert agents == {host_server.SERVICE}
+    assert host_server.SERVICE not in clients
+    pool, names = descriptor_pool.Default(), {INFERENCE_SERVICE: "shardcall_inference.v1.GRPCInferenceService"}
+    registered = {
+        f"/{service}/{method.name}"
+        for service in clients | agents
+        for method in pool.FindServiceByName(names.get(service, service)).methods
+    }
     planned = {
         f"/{service.full_name}/{method.name}"
         for service in profile_service_pb2.DESCRIPTOR.services_by_name.values()
@@ -80,9 +57,7 @@ def test_the_policy_is_total(registered):
 
 @rows("options", [{}, {"availability": 1}, {"scope": 1}])
 def test_a_method_without_complete_rules_is_no_method_of_the_policy(options):
-    file = descriptor_pb2.FileDescriptorProto(
-        name="t.proto", package="t", dependency=[method_options_pb2.DESCRIPTOR.name]
-    )
+    file = descriptor_pb2.FileDescriptorProto(name="t", package="t", dependency=[method_options_pb2.DESCRIPTOR.name])
     file.message_type.add(name="M")
     method = file.service.add(name="S").method.add(name="New", input_type=".t.M", output_type=".t.M")
     method.options.Extensions[method_options_pb2.rules].CopyFrom(method_options_pb2.MethodRules(**options))
@@ -96,8 +71,7 @@ def test_a_method_without_complete_rules_is_no_method_of_the_policy(options):
 
 def test_only_a_health_check_is_public_and_without_authentication_every_method_of_the_policy_is():
     assert [method for method, need in METHODS.items() if need is Access.PUBLIC] == ["/grpc.health.v1.Health/Check"]
-    for method in METHODS:
-        assert Gate(None).admit(method, ()) is None
+    assert {Gate(None).admit(method, ()) for method in METHODS} == {None}
     with refused(Reason.NOT_SUPPORTED):
         Gate(None).admit("/shardcall.v1.KernelService/New", ())
 
@@ -114,10 +88,9 @@ def test_a_method_of_another_service_is_refused_with_the_services_there_are():
 
 @rows("scope", Scope)
 def test_a_scope_is_asked_for_by_name(scope):
-    others = frozenset(Scope) - {scope}
     check_scope(None, scope)
     check_scope(Principal("alice", frozenset({scope})), scope)
     with refused(Reason.SCOPE_MISSING, f"needs the scope {scope}, and this token of alice") as caught:
-        check_scope(Principal("alice", others), scope)
+        check_scope(Principal("alice", frozenset(Scope) - {scope}), scope)
     asked = caught.value.message.partition("--scopes ")[2]
     assert asked == ("host" if scope == "host" else ",".join(sorted(set(Scope) - {"host"})))

@@ -4,25 +4,106 @@ from __future__ import annotations
 
 import random
 import threading
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from rows import rows
 from server.threads import on_threads
 
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape
 from shardcall_core.wire.chunk_codec import Chunk, decode
-from shardcall_server.frontend.hosts import pieces, relay
+from shardcall_server.frontend.hosts import pieces as pieces_module
+from shardcall_server.frontend.hosts import relay
+from shardcall_server.frontend.hosts.pieces import Scatter, as_bytes, pieces
 from shardcall_server.frontend.hosts.relay import RelayedLink
 from shardcall_server.frontend.workers.block_table import BlockTable
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
 from shardcall_worker.v1 import host_service_pb2, link_pb2
+
+CHUNK = 64
+DTYPES = [np.float64, np.bool_, np.uint8, np.complex128, ml_dtypes.bfloat16, ml_dtypes.int4]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_chunks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pieces_module, "CHUNK_BYTES", CHUNK)
+        yield
+
+
+@st.composite
+def views(draw: st.DrawFn) -> np.ndarray:
+    """A part of an array of zeros, contiguous or not."""
+    full_shape = draw(st.lists(st.integers(0, 12), max_size=3))
+    part = [slice(*sorted(draw(st.tuples(st.integers(0, n), st.integers(0, n))))) for n in full_shape]
+    view: np.ndarray = np.zeros(full_shape, draw(st.sampled_from(DTYPES)))[(*part, ...)]
+    return view
+
+
+def fill(view: np.ndarray, seed: int) -> bytes:
+    """Fills a view with values of its type; returns its elements in row-major order."""
+    view[...] = np.random.default_rng(seed).integers(0, 2, view.shape).astype(view.dtype)
+    return view.tobytes()
+
+
+@settings(max_examples=300, deadline=None)
+@given(view=views(), seed=st.integers(0, 99))
+def test_the_pieces_are_the_elements_in_row_major_order_and_no_larger_than_a_chunk(view, seed):
+    expected = fill(view, seed)
+    buffers = [as_bytes(piece) for piece in pieces(view)]
+    assert b"".join(data.tobytes() for data in buffers) == expected
+    assert all(0 < data.size <= CHUNK for data in buffers)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    targets=st.lists(st.tuples(st.integers(0, 70), views()), max_size=4),
+    cuts=st.lists(st.integers(0, 2000), max_size=12),
+    beyond=st.integers(0, 70),
+    seed=st.integers(0, 99),
+)
+def test_bytes_reach_their_offsets_however_they_are_cut(targets, cuts, beyond, seed):
+    expected = [fill(view, seed + i) for i, (_, view) in enumerate(targets)]
+    run = b"".join(b"\xee" * gap + data for (gap, _), data in zip(targets, expected, strict=True))
+    due = len(run)
+    for _, view in targets:
+        view[...] = 0
+    run += b"\xdd" * beyond
+    scatter = Scatter(targets)
+    ends = sorted({min(cut, len(run)) for cut in cuts} | {len(run)})
+    begin = 0
+    for end in ends:
+        assert scatter.is_complete == (begin >= due)
+        scatter.write(np.frombuffer(run[begin:end], np.uint8))
+        begin = end
+    assert scatter.is_complete
+    assert [view.tobytes() for _, view in targets] == expected
+
+
+def test_large_arrays_are_views_not_copies():
+    array = np.arange(100, dtype=np.float64)
+    assert all(np.shares_memory(piece, array) for piece in pieces(array))
+    assert np.shares_memory(as_bytes(array), array)
+
+
+def test_a_piece_that_is_not_contiguous_is_copied_when_it_is_complete():
+    out = np.zeros((4, 4), np.uint8)
+    scatter = Scatter([(0, out[:, 1:3])])
+    scatter.write(np.arange(1, 8, dtype=np.uint8))
+    assert not out.any()
+    assert not scatter.is_complete
+    scatter.write(np.array([8], np.uint8))
+    assert scatter.is_complete
+    np.testing.assert_array_equal(out[:, 1:3].reshape(-1), np.arange(1, 9))
+
 
 START_ID = 7
 CARRIER: Any = host_service_pb2.JoinResponse
@@ -31,22 +112,6 @@ ROWS: Spec = (("x",), ())
 TABLE = BlockTable([server_info_service_pb2.Device(id=i, process_index=i // 2) for i in range(8)])
 EXECUTED = link_pb2.Executed()
 Arrays = list[tuple[ArrayType, Spec]]
-
-
-@dataclass
-class File:
-    """A memory file as the link sees one."""
-
-    memory: np.ndarray
-    memory_id: int = 5
-    fd: int = -1
-
-    @property
-    def nbytes(self) -> int:
-        return self.memory.size
-
-    def view(self, begin: int, nbytes: int) -> np.ndarray:
-        return self.memory[begin : begin + nbytes]
 
 
 def placement(array_type: ArrayType, spec: Spec, axes: MeshAxes = AXES) -> kernel_pb2.ArrayPlacement:
@@ -76,7 +141,9 @@ class Exchange:
         )
         array_types = [array_type for array_type, _ in [*operands, *results]]
         ends = np.cumsum([0, *(-(-array_type.nbytes // 64) * 64 for array_type in array_types)])
-        self.file = File(np.random.default_rng(1).integers(0, 255, int(ends[-1]), np.uint8))
+        self.memory = memory = np.random.default_rng(1).integers(0, 255, int(ends[-1]), np.uint8)
+        self.file: Any = SimpleNamespace(memory_id=5, fd=-1, nbytes=memory.size)
+        self.file.view = lambda begin, nbytes: memory[begin : begin + nbytes]
         spans = [link_pb2.MemorySpan(memory_id=5, offset=int(end)) for end in ends[:-1]]
         n = len(operands)
         self.message = link_pb2.FrontEndMessage(
@@ -89,7 +156,7 @@ class Exchange:
             ),
         )
         self.arrays = [
-            np.ndarray(array_type.shape, array_type.dtype, buffer=self.file.memory, offset=span.offset)
+            np.ndarray(array_type.shape, array_type.dtype, buffer=memory, offset=span.offset)
             for array_type, span in zip(array_types, spans, strict=True)
         ]
         self.operands, self.results = self.arrays[:n], self.arrays[n:]
@@ -133,11 +200,6 @@ OPERANDS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_chunks(monkeypatch):
-    monkeypatch.setattr(pieces, "CHUNK_BYTES", 64)
-
-
 @rows("process", range(4))
 @rows("name", OPERANDS)
 def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process):
@@ -161,11 +223,10 @@ def test_a_host_gets_the_blocks_that_its_devices_hold_and_no_more(name, process)
 @rows("name", OPERANDS)
 def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     exchange = Exchange([(ArrayType((3, 3), F8), ROWS)], OPERANDS[name], process)
-    before = exchange.file.memory.copy()
+    expected = exchange.memory.copy()
     exchange.send()
     command, message, memory = exchange.agent_memory()
     assert command.result_begin % 64 == 0 or not command.result_bytes
-    expected = before.copy()
     rng = np.random.default_rng(2)
     for i, array_placement in enumerate(message.execute.results):
         array_type, result_pieces = TABLE.gathered(exchange.plan.results[i], exchange.plan.mesh, process)
@@ -180,7 +241,7 @@ def test_results_reach_their_offsets_and_nothing_else_is_touched(name, process):
     for part in np.split(come, cuts):
         exchange.link.take_chunk(3, part)
     exchange.answer(executed=EXECUTED)
-    assert exchange.file.memory.tobytes() == expected.tobytes()
+    assert exchange.memory.tobytes() == expected.tobytes()
     exchange.link.close()
     assert [link_pb2.WorkerMessage.FromString(body).call_id for ((body, _),) in exchange.link.batches()] == [3]
 
@@ -191,8 +252,7 @@ def test_commands_go_in_the_order_of_sending_and_their_operands_follow_them():
     exchange.send()
     exchange.link.send(b"last")
     messages = exchange.deliver()
-    commands = [i for i, message in enumerate(messages) if not isinstance(message, Chunk)]
-    assert commands == [0, 1, len(messages) - 1]
+    assert [i for i, message in enumerate(messages) if not isinstance(message, Chunk)] == [0, 1, len(messages) - 1]
     assert messages[0].command.front_end_message == b"first"
     assert len(messages) > 4
 
@@ -200,7 +260,7 @@ def test_commands_go_in_the_order_of_sending_and_their_operands_follow_them():
 def test_nothing_is_read_from_memory_or_written_to_it_once_the_link_is_closed():
     for sent in (0, 2):
         exchange = Exchange(OPERANDS["rows"], OPERANDS["rows"]).send()
-        before = exchange.file.memory.tobytes()
+        before = exchange.memory.tobytes()
         outgoing = iter(exchange.queue[0])
         for _ in range(sent):
             next(outgoing)
@@ -210,7 +270,7 @@ def test_nothing_is_read_from_memory_or_written_to_it_once_the_link_is_closed():
             exchange.link.send(b"late")
         exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
         exchange.answer(executed=EXECUTED)
-        assert exchange.file.memory.tobytes() == before
+        assert exchange.memory.tobytes() == before
         assert list(exchange.link.batches()) == []
 
 
@@ -241,10 +301,10 @@ def test_results_of_a_command_that_was_answered_are_thrown_away():
     exchange.link.take_message(link_pb2.WorkerMessage(heartbeat=link_pb2.Heartbeat()).SerializeToString())
     assert exchange.link._results.keys() == {3}, "what comes before an answer is none"
     exchange.answer(failure=link_pb2.Failure(reason="INTERNAL"))
-    before = exchange.file.memory.tobytes()
+    before = exchange.memory.tobytes()
     exchange.link.take_chunk(3, np.full(64, 0xAA, np.uint8))
     exchange.link.take_chunk(99, np.full(64, 0xAA, np.uint8))
-    assert exchange.file.memory.tobytes() == before
+    assert exchange.memory.tobytes() == before
     assert exchange.link._results == {}, "a command that failed would keep its memory for ever"
 
 

@@ -8,78 +8,55 @@ from contextlib import closing, suppress
 from typing import Any
 
 import numpy as np
+import pytest
 from rows import rows
 from server.refusals import refusal
+from server.tables_of_names import OURS, THEIRS, Table, commit
 from server.threads import on_threads
 
-from server import tables_of_names
-from shardcall.v1 import kernel_pb2
+from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import CallError, Reason
-from shardcall_core.layouts.layout import ArrayType, MeshAxes, block_shape, padded_shape, sharded
+from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
-from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
-from shardcall_server.link.wire import encode_array_type, encode_mesh, encode_spec
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 
-OURS, THEIRS = b"o" * 16, b"t" * 64
-EPOCH = 7
 MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
 
-TYPE = ArrayType((5, 2), np.dtype("int8"))
-AXES = MeshAxes((("x", 4),))
-MESH = encode_mesh(AXES, (0, 1, 2, 3))
-SPEC = sharded(2, 0, ["x"])
-PLACEMENT = kernel_pb2.ArrayPlacement(
-    type=encode_array_type(TYPE),
-    spec=encode_spec(SPEC),
-    padded_shape=padded_shape(TYPE.shape, SPEC, AXES),
-    block_shape=block_shape(TYPE.shape, SPEC, AXES),
-)
+
+def leasing_table(**limits: Any) -> Table:
+    """A table with a limit of each lease."""
+    return Table(**{"max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, "max_arrays": 1000, **limits})
 
 
-class Table(tables_of_names.Table):
-    """A table of arrays of one type, with a limit of each lease."""
-
-    def __init__(self, limits_of: dict[str, PrincipalLimits] | None = None, **limits: Any) -> None:
-        usual = {"max_lease_bytes": MAX_LEASE_BYTES, "lease_s": LEASE_S, "max_arrays": 1000}
-        super().__init__(limits_of, **{**usual, **limits})
-
-    def put(self, lease_id: bytes = OURS, nbytes: int = 16, owner: str = "") -> ResidentArray:  # type: ignore[override]
-        return commit(self.array_table.reserve(lease_id, nbytes, owner), nbytes)
-
-    def gauges(self) -> tuple[int, int, int]:
-        return self.array_table.count, self.array_table.device_bytes, self.array_table.leases
+@pytest.fixture
+def table() -> Table:
+    return leasing_table()
 
 
-def commit(reservation: Reservation, nbytes: int | None = None) -> ResidentArray:
-    return reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, reservation.device_bytes if nbytes is None else nbytes)
-
-
-def test_an_array_is_returned_and_described_as_it_was_put():
-    table = Table()
-    resident = table.put(nbytes=16)
+def test_an_array_is_returned_and_described_as_it_was_put(table):
+    array_type = ArrayType((5, 2), np.dtype("int8"))
+    mesh, placement = mesh_pb2.Mesh(device_ids=[3, 1]), kernel_pb2.ArrayPlacement(padded_shape=[8, 2])
+    resident = table.array_table.reserve(OURS, 16).commit(7, array_type, mesh, placement, 16)
     assert table.array_table.find(resident.handle) is resident
-    assert (resident.epoch, resident.lease_id, resident.type) == (EPOCH, OURS, TYPE)
+    assert (resident.epoch, resident.lease_id, resident.type) == (7, OURS, array_type)
+    assert len(resident.handle) == 16
     description = resident.describe()
-    assert len(description.handle) == 16
-    assert (description.handle, description.mesh) == (resident.handle, MESH)
-    assert (description.placement, description.device_bytes) == (PLACEMENT, 16)
-    assert list(description.placement.padded_shape) == [8, 2]
+    assert (description.handle, description.mesh) == (resident.handle, mesh)
+    assert (description.placement, description.device_bytes) == (placement, 16)
 
 
-def test_leases_list_their_arrays_oldest_first():
-    table = Table()
-    ours = [table.put(OURS, 1), table.put(OURS, 2)]
-    theirs = [table.put(THEIRS, 3)]
+def test_leases_list_their_arrays_oldest_first(table):
+    ours = [table.put(nbytes=1), table.put(nbytes=2)]
+    theirs = [table.put(THEIRS, nbytes=3)]
     early, late = table.array_table.reserve(OURS, 4), table.array_table.reserve(OURS, 5)
-    ours += [commit(late), commit(early)]
+    ours += [commit(late, 5), commit(early, 4)]
     for lease_id, arrays in ((OURS, ours), (THEIRS, theirs), (b"u" * 16, [])):
         assert table.array_table.of_lease(lease_id) == arrays
     assert len({resident.array_id for resident in ours + theirs}) == 5
 
 
-def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_deleted():
-    table = Table()
+def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_deleted(table):
     kept = table.put()
     for length in (0, 15, 65):
         for do in (table.put, table.array_table.of_lease, table.array_table.renew):
@@ -95,16 +72,13 @@ def test_lease_ids_and_handles_of_a_wrong_length_are_refused_and_nothing_is_dele
     assert table.array_table.find(kept.handle) is kept
 
 
-def test_no_more_than_1024_arrays_are_deleted_at_once():
-    table = Table()
+def test_no_more_than_1024_arrays_are_deleted_at_once(table):
     kept = table.put()
     assert refusal(table.array_table.delete, [kept.handle] * 1025).reason is Reason.MALFORMED_REQUEST
-    assert table.array_table.delete([kept.handle] * 1024) == [kept]
-    assert table.deleted == [kept]
+    assert (table.array_table.delete([kept.handle] * 1024), table.deleted) == ([kept], [kept])
 
 
-def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle():
-    table = Table()
+def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle(table):
     gone = table.put()
     table.array_table.delete([gone.handle])
     error = refusal(table.array_table.find, gone.handle, field="operand 0")
@@ -116,50 +90,41 @@ def test_the_error_of_a_lost_array_is_one_sentence_without_its_full_handle():
 
 
 @rows(
-    ("lease_id", "nbytes", "setting", "held", "limit"),
-    [
-        (OURS, 31, "max_resident_bytes_per_lease", 40, MAX_LEASE_BYTES),
-        (THEIRS, 21, "max_resident_bytes", 80, MAX_BYTES),
-    ],
+    ("lease_id", "nbytes", "setting", "held", "cap"),
+    [(OURS, 31, "max_resident_bytes_per_lease", 40, 70), (THEIRS, 21, "max_resident_bytes", 80, 100)],
 )
-def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, limit):
-    table = Table()
-    table.put(OURS, 30)
+def test_bytes_are_bounded_by_lease_and_in_all(lease_id, nbytes, setting, held, cap):
+    table = leasing_table()
+    table.put(nbytes=30)
     table.array_table.reserve(OURS, 10)
-    table.put(THEIRS, 40)
+    table.put(THEIRS, nbytes=40)
     before = table.gauges()
     error = refusal(table.array_table.reserve, lease_id, nbytes)
     assert error.reason is Reason.RESIDENT_LIMIT
     option = f"--{setting.replace('_', '-')}"
-    for word in (f"{nbytes} bytes", f"{held} bytes of the {limit} bytes", option, "delete arrays"):
+    for word in (f"{nbytes} bytes", f"{held} bytes of the {cap} bytes", option, "delete arrays"):
         assert word in error.message
-    assert error.metadata == {
-        "limit": setting,
-        "bytes": str(nbytes),
-        "held_bytes": str(held),
-        "limit_bytes": str(limit),
-    }
+    assert error.metadata == {"limit": setting, "bytes": str(nbytes), "held_bytes": str(held), "limit_bytes": str(cap)}
     assert table.gauges() == before
     table.array_table.reserve(lease_id, min(nbytes - 1, 20))
 
 
 def test_the_number_of_arrays_is_bounded_by_lease_and_in_all():
-    table = Table(max_arrays=5)
-    ours = [table.put(OURS, 0), table.put(OURS, 0)]
+    table = leasing_table(max_arrays=5)
+    ours = [table.put(nbytes=0), table.put(nbytes=0)]
     table.array_table.reserve(OURS, 0)
-    assert "the arrays of this lease are 3, and 3 are allowed" in refusal(table.put, OURS, 0).message
+    assert "the arrays of this lease are 3, and 3 are allowed" in refusal(table.put, nbytes=0).message
     for _ in range(2):
-        table.put(THEIRS, 0)
-    error = refusal(table.put, THEIRS, 0)
+        table.put(THEIRS, nbytes=0)
+    error = refusal(table.put, THEIRS, nbytes=0)
     assert error.reason is Reason.RESIDENT_LIMIT
     assert "the arrays of all leases are 5" in error.message
     assert "--max-resident-arrays" in error.message
     table.array_table.delete([resident.handle for resident in ours])
-    table.put(THEIRS, 0)
+    table.put(THEIRS, nbytes=0)
 
 
-def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_array_is_held_to_the_limits():
-    table = Table()
+def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_array_is_held_to_the_limits(table):
     with suppress(KeyError), table.array_table.reserve(OURS, 50):
         assert table.gauges() == (0, 0, 1)
         assert refusal(table.array_table.reserve, OURS, 21).metadata["held_bytes"] == "50"
@@ -174,8 +139,7 @@ def test_a_reservation_that_is_left_uncommitted_releases_its_bytes_and_a_larger_
     assert table.gauges() == (1, 20, 1)
 
 
-def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not():
-    table = Table()
+def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not(table):
     kept, other = table.put(), table.put(THEIRS)
     table.now = 9.0
     assert table.array_table.of_lease(OURS) == [kept]
@@ -187,19 +151,16 @@ def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not():
     assert table.array_table.expire() == [kept]
 
 
-def test_a_lease_that_is_kept_without_a_client_outlasts_its_duration_and_no_more():
-    table = Table()
+def test_a_lease_that_is_kept_without_a_client_outlasts_its_duration_and_no_more(table):
     kept, other = table.put(OURS), table.put(THEIRS)
     assert table.array_table.renew(OURS, min_s=35.0)
     for table.now, left in ((LEASE_S, [kept]), (34.0, [kept]), (35.0 + LEASE_S, [])):
         table.array_table.expire()
         assert table.array_table.of_owner("") == left
-    assert table.deleted == [other, kept]
-    assert table.gauges() == (0, 0, 0)
+    assert (table.deleted, table.gauges()) == ([other, kept], (0, 0, 0))
 
 
-def test_another_time_replaces_the_one_for_which_a_lease_is_kept():
-    table = Table()
+def test_another_time_replaces_the_one_for_which_a_lease_is_kept(table):
     table.put(OURS)
     table.array_table.renew(OURS, min_s=1000.0)
     table.array_table.renew(OURS)  # leaves it
@@ -208,8 +169,7 @@ def test_another_time_replaces_the_one_for_which_a_lease_is_kept():
     assert len(table.array_table.expire()) == 1
 
 
-def test_the_next_expiry_is_that_of_the_lease_named_longest_ago():
-    table = Table()
+def test_the_next_expiry_is_that_of_the_lease_named_longest_ago(table):
     assert table.array_table.next_expiry_s() == LEASE_S
     table.put(OURS)
     table.now = 4.0
@@ -230,9 +190,8 @@ def test_the_table_may_be_used_by_its_callback():
     def check_table(gone: Sequence[ResidentArray]) -> None:
         seen.append(len(table.of_lease(OURS)))
 
-    table = Table(on_delete=check_table).array_table
-    resident = commit(table.reserve(OURS, 1))
-    deleting = threading.Thread(target=table.delete, args=[[resident.handle]], daemon=True)
+    table = leasing_table(on_delete=check_table).array_table
+    deleting = threading.Thread(target=table.delete, args=[[commit(table.reserve(OURS, 1), 1).handle]], daemon=True)
     deleting.start()
     deleting.join(30)
     assert seen == [0]
@@ -245,8 +204,8 @@ def test_a_timer_ends_leases_and_names_by_itself_and_continues_when_the_mesh_can
         deletions.release()
         raise OSError("the link is gone")
 
-    table = Table(lease_s=0.01, on_delete=fail)
-    long = Table(lease_s=3600.0, on_delete=fail, clock=time.monotonic)
+    table = leasing_table(lease_s=0.01, on_delete=fail)
+    long = leasing_table(lease_s=3600.0, on_delete=fail, clock=time.monotonic)
     others = set(threading.enumerate())
     with closing(LeaseTimer(table.array_table)), closing(LeaseTimer(long.array_table)):
         for keep_s in (0.2, 0.01):
@@ -261,7 +220,7 @@ def test_a_timer_ends_leases_and_names_by_itself_and_continues_when_the_mesh_can
 
 
 def test_threads_together_take_no_more_than_there_is():
-    table = Table().array_table
+    table = leasing_table().array_table
     held: list[None] = []  # of what the table counts as held, never more than that
     reserved: list[int] = []
 
@@ -271,7 +230,7 @@ def test_threads_together_take_no_more_than_there_is():
                 with table.reserve(lease_id, 20) as reservation:
                     held.append(None)
                     reserved.append(20 * len(held))
-                    resident = commit(reservation)
+                    resident = commit(reservation, 20)
             except CallError as error:
                 assert error.reason is Reason.RESIDENT_LIMIT  # noqa: PT017  # another thread holds the bytes
             else:
@@ -291,7 +250,7 @@ def test_threads_together_take_no_more_than_there_is():
 
 
 def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have_theirs():
-    table = Table(max_lease_bytes=0, max_client_bytes=100, max_bytes=1 << 30).array_table
+    table = leasing_table(max_lease_bytes=0, max_client_bytes=100, max_bytes=1 << 30).array_table
     with table.reserve(OURS, 60, "somebody"):
         error = refusal(table.reserve, THEIRS, 60, "somebody")
         assert (error.reason, error.metadata["limit"]) == (Reason.RESIDENT_LIMIT, "max_resident_bytes_per_client")
@@ -301,9 +260,9 @@ def test_the_leases_of_one_client_have_a_limit_together_and_those_of_others_have
 
 
 def test_one_client_may_have_three_quarters_of_what_others_leave():
-    table = Table(max_bytes=160, max_lease_bytes=0, max_client_bytes=0).array_table
+    table = leasing_table(max_bytes=160, max_lease_bytes=0, max_client_bytes=0).array_table
     assert table.lone_client_bytes == 120
-    lone = commit(table.reserve(OURS, 120, "one"))
+    lone = commit(table.reserve(OURS, 120, "one"), 120)
     error = refusal(table.reserve, THEIRS, 31, "other")
     others = "other clients, which hold 120 bytes, leave of the 160 bytes"
     for text in ("takes 31 bytes", "connections, hold 0 bytes of the 30 bytes", others, "-bytes"):
@@ -313,24 +272,18 @@ def test_one_client_may_have_three_quarters_of_what_others_leave():
     assert refusal(table.reserve, OURS, 1, "one").reason is Reason.RESIDENT_LIMIT  # less, as others have come
     table.delete([lone.handle], "one")
     table.reserve(b"l" * 16, 67, "other")  # of all leases of a client: 97 of 120
-    anonymous = Table(max_bytes=160, max_lease_bytes=0, max_client_bytes=0).array_table
+    anonymous = leasing_table(max_bytes=160, max_lease_bytes=0, max_client_bytes=0).array_table
     anonymous.reserve(OURS, 120)  # without authentication, every lease is a client
     assert "this lease hold 0 bytes of the 30 bytes" in refusal(anonymous.reserve, THEIRS, 31).message
     anonymous.reserve(THEIRS, 30)
 
 
-def test_principals_may_choose_the_same_handles():
+def test_principals_may_choose_the_same_handles(table):
     """A client that chooses the handle of another's array cannot learn that it exists."""
-    table = Table()
     handle = b"h" * 16
-    kept = {}
-    for owner in ("one", "other"):
-        reservation = table.array_table.reserve(OURS, 16, owner)
-        kept[owner] = reservation.commit(EPOCH, TYPE, MESH, PLACEMENT, 16, handle)
-    for owner, resident in kept.items():
-        assert table.array_table.find(handle, owner) is resident
-    again = table.array_table.reserve(OURS, 16, "one")
-    error = refusal(again.commit, EPOCH, TYPE, MESH, PLACEMENT, 16, handle)
+    kept = {owner: table.put(OURS, owner, handle=handle) for owner in ("one", "other")}
+    assert all(table.array_table.find(handle, owner) is resident for owner, resident in kept.items())
+    error = refusal(table.put, OURS, "one", handle=handle)
     assert (error.reason, error.field) == (Reason.MALFORMED_REQUEST, "result_handles")
     assert table.array_table.delete([handle], "one") == [kept["one"]]
     assert table.array_table.find(handle, "other") is kept["other"]
@@ -338,14 +291,14 @@ def test_principals_may_choose_the_same_handles():
 
 def limited(**limits_of: PrincipalLimits) -> Table:
     """Returns a table with limits of principals alone, of 1000 bytes at most."""
-    return Table(limits_of, max_bytes=1 << 30, max_lease_bytes=0, max_client_bytes=1000)
+    return leasing_table(limits_of=limits_of, max_bytes=1 << 30, max_lease_bytes=0, max_client_bytes=1000)
 
 
 def test_a_principal_has_a_limit_of_arrays_through_all_leases_and_names():
     table = limited(ada=PrincipalLimits(max_arrays=2))
     first = table.put(nbytes=10, owner="ada")
     table.array_table.name(first.handle, "u", "ada")
-    table.put(THEIRS, 10, owner="ada")
+    table.put(THEIRS, "ada", 10)
     error = refusal(table.put, owner="ada")
     assert error.reason is Reason.RESIDENT_LIMIT
     assert error.metadata == {"limit": "max_arrays", "held_arrays": "2", "limit_arrays": "2"}
@@ -379,6 +332,5 @@ def test_a_name_does_not_count_an_array_twice_and_a_lower_limit_keeps_it():
     assert refusal(table.put, nbytes=1, owner="ada").metadata["limit"] == "max_bytes"
     assert table.array_table.find(resident.handle, "ada").array_id == resident.array_id
     table.limits_of["ada"] = PrincipalLimits(max_bytes=61)
-    last = table.put(nbytes=1, owner="ada")
-    table.array_table.delete([resident.handle, last.handle], "ada")
+    table.array_table.delete([resident.handle, table.put(nbytes=1, owner="ada").handle], "ada")
     assert table.array_table.by_owner() == {}

@@ -2,26 +2,19 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, precondition, rule
 from server.refusals import refusal
+from server.tables_of_names import commit
 
-from shardcall.v1 import kernel_pb2, mesh_pb2
 from shardcall_core.call_error import Reason
-from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 
 MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
 SIZES = st.integers(0, 40)
 NAMES = st.sampled_from([b"o" * 16, b"t" * 64])
-
-
-def commit(reservation: Reservation, nbytes: int, epoch: int) -> ResidentArray:
-    array = ArrayType((nbytes,), np.dtype("int8"))
-    return reservation.commit(epoch, array, mesh_pb2.Mesh(), kernel_pb2.ArrayPlacement(), nbytes)
 
 
 @dataclass(eq=False)
@@ -54,10 +47,8 @@ class TableStateMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.notified: list[ResidentArray] = []
-        self.table = ResidentArrayTable(
-            lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.notified.extend, lambda: self.now
-        )
+        self.gone: list[ResidentArray] = []
+        self.table = ResidentArrayTable(lambda: MAX_BYTES, MAX_LEASE_BYTES, LEASE_S, self.gone.extend, lambda: self.now)
         self.leases: dict[bytes, ModelLease] = {}
         self.settled: set[Reservation] = set()
         self.deletions: list[ResidentArray] = []
@@ -123,20 +114,20 @@ class TableStateMachine(RuleBasedStateMachine):
         epoch = self.epoch - late
         if reservation in self.settled:
             with pytest.raises(RuntimeError):
-                commit(reservation, nbytes, epoch)
+                commit(reservation, nbytes, epoch=epoch)
             return multiple()
         self.settled.add(reservation)
         lease = next(lease for lease in self.leases.values() if reservation in lease.pending)
         lease.pending.pop(reservation)
         if late or not self.fits(lease, nbytes):
             expected = Reason.ARRAY_LOST if late else Reason.RESIDENT_LIMIT
-            assert refusal(commit, reservation, nbytes, epoch).reason is expected
+            assert refusal(commit, reservation, nbytes, epoch=epoch).reason is expected
             if not late:
-                self.deletions.append(self.notified[-1])
+                self.deletions.append(self.gone[-1])
                 assert self.deletions[-1].array_id == reservation.array_id
             self.drop_empty()
             return multiple()
-        resident = commit(reservation, nbytes, epoch)
+        resident = commit(reservation, nbytes, epoch=epoch)
         assert resident.handle not in self.ever
         self.ever.add(resident.handle)
         lease.live[resident.handle] = resident
@@ -168,8 +159,7 @@ class TableStateMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def renew_by_name(self, name):
         self.sweep()
-        renewed = self.table.renew(name)
-        assert renewed == (name in self.leases and bool(self.leases[name].live))
+        assert self.table.renew(name) == (name in self.leases and bool(self.leases[name].live))
         self.renew(name)
 
     @rule()
@@ -193,8 +183,8 @@ class TableStateMachine(RuleBasedStateMachine):
         live = [resident for lease in leases for resident in lease.live.values()]
         assert (self.table.count, self.table.leases) == (len(live), len(leases))
         assert self.table.device_bytes == sum(resident.device_bytes for resident in live)
-        assert set(self.notified) == set(self.deletions)
-        assert len(self.notified) == len(self.deletions)
+        assert set(self.gone) == set(self.deletions)
+        assert len(self.gone) == len(self.deletions)
 
 
 TestAnySequence = TableStateMachine.TestCase

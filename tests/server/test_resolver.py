@@ -14,13 +14,11 @@ from shardcall_server.mesh import resolver as module
 from shardcall_server.mesh.resolver import Resolver
 from shardcall_worker.v1 import link_pb2
 
-STEPS = ("decode_request", "resolve", "kernel_key")
-
 
 @pytest.fixture
 def steps(monkeypatch) -> dict[str, Mock]:
     """The steps, which count how often they run."""
-    steps = {name: Mock(wraps=getattr(module, name)) for name in STEPS}
+    steps = {name: Mock(wraps=getattr(module, name)) for name in ("decode_request", "resolve", "kernel_key")}
     for name, step in steps.items():
         monkeypatch.setattr(module, name, step)
     return steps

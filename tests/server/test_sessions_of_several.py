@@ -8,10 +8,11 @@ import signal
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
-from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, FullLink, RunningMesh, but
+from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, RunningMesh, but
 from server.refusals import refusal, refused
 from server.threads import on_threads
 
@@ -28,16 +29,14 @@ PUT = link_pb2.FrontEndMessage(put_array={})
 
 
 @pytest.fixture
+def mesh(run) -> RunningMesh:
+    return run(FakeWorker("a"), FakeWorker("b"))
+
+
+@pytest.fixture
 def silent(run) -> RunningMesh:
     """A mesh of two workers that do not answer an execution unless the test says so."""
     return run(*(FakeWorker(name, but("execute")) for name in "ab"))
-
-
-def full_link(worker: FakeWorker, **state: Any) -> FullLink:
-    """Has a worker not read, or sends to it fail."""
-    worker.link = full = FullLink(worker.link)
-    vars(full).update(state)
-    return full
 
 
 def failure_of(answer: Future[Any]) -> tuple[Reason, str]:
@@ -57,23 +56,24 @@ def test_every_worker_gets_the_same_commands_in_the_same_order_and_numbers(run):
     mesh = run(FakeWorker("a"), FakeWorker("b"), FakeWorker("c"))
 
     def many(thread: int) -> None:
-        for i in range(50):
-            if i % 5:
-                mesh.execute(f"{thread}.{i}").result(PATIENCE_S)
-            else:
-                mesh.session.notify(TRIM)
+        for i in range(20):
+            mesh.session.notify(TRIM)
+            mesh.execute(f"{thread}.{i}").result(PATIENCE_S)
+            with mesh.session.batch:
+                answers = [mesh.execute(f"{thread}.{i}.{j}") for j in range(5)]
+            for answer in answers:
+                answer.result(PATIENCE_S)
 
     on_threads(many, range(6))
     mesh.execute().result(PATIENCE_S)
     first, *others = [worker.commands[1:] for worker in mesh.workers]
-    assert [sequence for _, _, sequence in first] == list(range(1, 302))
-    assert all(commands == first for commands in others)
+    assert [sequence for _, _, sequence in first] == list(range(1, 842))
+    assert others == [first, first]
     keys = [[message.execute.key_digest for message in worker.got] for worker in mesh.workers]
     assert keys[0] == keys[1] == keys[2]
 
 
-def test_memory_is_attached_to_workers_separately_and_takes_no_number(run, tmp_path):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
+def test_memory_is_attached_to_workers_separately_and_takes_no_number(mesh, tmp_path):
     with (tmp_path / "file").open("w+b") as file:
         for _ in range(2):
             mesh.execute(memory=[SimpleNamespace(memory_id=4, nbytes=8, fd=file.fileno())]).result(PATIENCE_S)
@@ -88,8 +88,7 @@ def test_memory_is_attached_to_workers_separately_and_takes_no_number(run, tmp_p
 def test_a_command_is_answered_when_its_last_worker_has_answered(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute")))
     answer = mesh.execute()
-    other = mesh.session.command(PUT)
-    assert other.result(PATIENCE_S).HasField("array_put"), "which came after it"
+    assert mesh.session.command(PUT).result(PATIENCE_S).HasField("array_put"), "which came after it"
     assert not answer.done()
     assert not mesh.session.idle
     mesh.workers[1].say(1, executed=link_pb2.Executed(execute_seconds=2.0))
@@ -124,9 +123,7 @@ def test_one_that_fails_alone_ends_the_mesh_with_the_reason(run):
     mesh = run(FakeWorker("a"), FakeWorker("b", but("execute", FAILED)))
     restarted(mesh.execute("k"), ExitCause.UNRESPONSIVE)
     end = mesh.exit_reason.result(PATIENCE_S)
-    assert (end.text, end.suspected_keys) == ("host b alone failed: no", ()), (
-        "a network that broke is no program's fault"
-    )
+    assert (end.text, end.suspected_keys) == ("host b alone failed: no", ()), "a broken network is no program's fault"
     assert all(worker.ended for worker in mesh.workers)
 
 
@@ -144,19 +141,17 @@ def test_no_progress_is_reported_after_a_worker_failed(run):
     """Its result buffer holds the results of another call."""
     reported: list[int] = []
     first, second = FakeWorker("a", but("execute", FAILED)), FakeWorker("b", but("execute"))
-    mesh = run(first, second)
-    answer = mesh.execute(on_gathered=reported.append)
+    answer = run(first, second).execute(on_gathered=reported.append)
     second.say(1, gathered=link_pb2.Gathered(byte_count=100))
     second.say(1, executed=link_pb2.Executed())
     failure_of(answer)
     assert not reported
 
 
-def test_memory_is_named_to_none_that_does_not_share_it(run):
+def test_memory_is_named_to_none_that_does_not_share_it(mesh):
     """An agent may have a memory file of its own under the front end's name for one."""
-    mesh = run(FakeWorker("a"))
     connection = mesh.session.connections[0]
-    (worker,) = mesh.workers
+    worker = mesh.workers[0]
     worker.data_link = worker.link
     fd = os.memfd_create("test")
     try:
@@ -211,16 +206,19 @@ def test_a_worker_that_saw_a_gap_ends_the_mesh_with_a_message(silent):
 
 
 @pytest.mark.parametrize("index", [0, 2])
-def test_the_exit_of_one_ends_the_others_and_is_reported_with_its_host(run, index):
-    mesh = run(*(FakeWorker(name, but("execute")) for name in "abc"))
+def test_the_exit_of_one_ends_the_others_before_calls_are_answered_and_is_reported_with_its_host(run, index):
+    """Until then, they may write to the call's memory."""
+    mesh, seen = run(*(FakeWorker(name, but("execute")) for name in "abc")), []
     answers = [mesh.execute() for _ in range(3)]
+    for answer in answers:
+        answer.add_done_callback(lambda _: seen.append(all(worker.ended for worker in mesh.workers)))
     mesh.workers[index].die(-signal.SIGKILL)
     for answer in answers:
         restarted(answer, ExitCause.KILLED)
+    assert seen == [True] * 3
     end: ExitReason = mesh.exit_reason.result(PATIENCE_S)
     assert end.text == f"ended by signal 9 (SIGKILL), on host {'abc'[index]}"
     assert end.cause is ExitCause.KILLED
-    assert all(worker.ended for worker in mesh.workers)
     with pytest.raises(SessionEndedError):
         mesh.execute()
 
@@ -237,30 +235,19 @@ def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reas
     assert "on host b" in end.text
 
 
-def test_the_answer_comes_only_when_all_workers_have_ended(silent):
-    """Until then, they may write to the call's memory."""
-    seen: list[bool] = []
-    answer = silent.execute()
-    answer.add_done_callback(lambda _: seen.append(all(worker.ended for worker in silent.workers)))
-    silent.workers[0].die(-signal.SIGKILL)
-    restarted(answer)
-    assert seen == [True]
-
-
-def test_where_one_has_no_capacity_none_gets_the_command(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-    full = full_link(mesh.workers[1], reads=False)
+def test_where_one_has_no_capacity_none_gets_the_command(mesh):
+    link = mesh.workers[1].link
+    link.has_capacity = lambda nbytes: False
     assert refusal(mesh.execute, "refused").reason is Reason.SERVER_BUSY
-    full.reads = True
+    del link.has_capacity
     mesh.execute("taken").result(PATIENCE_S)
     assert mesh.session.idle
     for worker in mesh.workers:
         assert [message.execute.key_digest for message in worker.got[1:]] == ["taken"]
 
 
-def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-    full_link(mesh.workers[1], reads=False)
+def test_a_forget_command_that_reaches_no_worker_ends_the_mesh(mesh):
+    mesh.workers[1].link.has_capacity = lambda nbytes: False
     mesh.session.notify(link_pb2.FrontEndMessage(evict=link_pb2.Evict(key_digest="k")))
     assert mesh.exit_reason.result(PATIENCE_S).text == "a worker did not read its link"
 
@@ -270,7 +257,7 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
     """The first may read and write its memory, so its sender must not go on before that worker has ended."""
     first = FakeWorker("a", but("execute"))
     mesh = run(first, FakeWorker("b"))
-    full_link(mesh.workers[1], error=error)
+    mesh.workers[1].link.send = Mock(side_effect=error)
     answer = mesh.execute()
     if error is LinkClosedError:
         assert not answer.done()
@@ -281,9 +268,8 @@ def test_a_command_that_one_worker_has_and_another_has_not_ends_with_the_mesh(ru
 
 
 @pytest.mark.parametrize("error", [LinkClosedError, LinkFullError])
-def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-    full_link(mesh.workers[0], error=error)
+def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(mesh, error):
+    mesh.workers[0].link.send = Mock(side_effect=error)
     try:
         answer = mesh.execute()
     except SessionEndedError:
@@ -294,9 +280,8 @@ def test_a_command_that_no_worker_has_may_go_to_the_next_mesh(run, error):
     assert mesh.session.ended or mesh.exit_reason.result(PATIENCE_S)
 
 
-def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-    full_link(mesh.workers[0], error=KeyError)
+def test_a_command_that_cannot_be_sent_for_a_fault_of_ours_leaves_no_gap_behind(mesh):
+    mesh.workers[0].link.send = Mock(side_effect=KeyError)
     with contextlib.suppress(KeyError):  # or the mesh had ended by then
         restarted(mesh.execute())
     assert mesh.exit_reason.result(PATIENCE_S).text == "a command could not be sent"
@@ -336,10 +321,9 @@ def test_a_run_is_timed_by_count_where_several_must_agree(run):
     assert [worker.got[-1].measure.max_seconds for worker in mesh.workers] == [0.0, 0.0]
 
 
-def test_arrays_in_transfer_count_as_heartbeats_and_as_work(run):
+def test_arrays_in_transfer_count_as_heartbeats_and_as_work(mesh):
     """A worker's own heartbeats wait behind the results that it sends."""
 
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
     mesh.execute().result(PATIENCE_S)
     connection = mesh.session.connections[1]
     assert connection.activity == 2
@@ -355,14 +339,12 @@ def test_a_worker_that_exits_before_it_is_ready_is_quoted(run):
     assert failure_of(mesh.session.ready)[1].endswith("; it said: ValueError: unknown flag")
 
 
-def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
-    workers = FakeWorker("a"), FakeWorker("b")
-    mesh = run(*workers)
+def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(mesh):
     with mesh.session.batch:
         with mesh.session.batch:
             first = mesh.execute("1")
         assert not first.done()
-        assert all(worker.commands[1:] == [] for worker in workers)
+        assert all(worker.commands[1:] == [] for worker in mesh.workers)
         with ThreadPoolExecutor(1) as other:
             other.submit(lambda: mesh.execute("2").result(PATIENCE_S)).result()
         assert first.result(PATIENCE_S)
@@ -370,29 +352,12 @@ def test_a_batch_is_sent_at_its_end_and_before_commands_of_other_threads(run):
         mesh.session.notify(TRIM)
     assert last.result(PATIENCE_S)
     mesh.execute("4").result(PATIENCE_S)
-    for worker in workers:
+    for worker in mesh.workers:
         assert [sequence for _, _, sequence in worker.commands[1:]] == [1, 2, 3, 4, 5]
         assert [message.execute.key_digest for message in worker.got[1:]] == ["1", "2", "3", "", "4"]
 
 
-def test_batches_of_many_threads_keep_one_order(run):
-    mesh = run(FakeWorker("a"), FakeWorker("b"))
-
-    def many(thread: int) -> None:
-        for i in range(20):
-            with mesh.session.batch:
-                answers = [mesh.execute(f"{thread}.{i}.{j}") for j in range(5)]
-            for answer in answers:
-                answer.result(PATIENCE_S)
-
-    on_threads(many, range(6))
-    first, second = (worker.commands[1:] for worker in mesh.workers)
-    assert [sequence for _, _, sequence in first] == list(range(1, 601))
-    assert first == second
-
-
-def test_a_batch_whose_body_fails_is_sent(run):
-    mesh = run(FakeWorker("a"))
+def test_a_batch_whose_body_fails_is_sent(mesh):
     answers = []
     with contextlib.suppress(KeyError), mesh.session.batch:
         answers.append(mesh.execute())
@@ -400,8 +365,7 @@ def test_a_batch_whose_body_fails_is_sent(run):
     assert answers[0].result(PATIENCE_S)
 
 
-def test_commands_of_a_batch_are_lost_with_the_worker(run):
-    mesh = run(FakeWorker("a"))
+def test_commands_of_a_batch_are_lost_with_the_worker(mesh):
     with mesh.session.batch:
         answer = mesh.execute()
         mesh.workers[0].kill()

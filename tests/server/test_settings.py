@@ -125,12 +125,6 @@ def test_every_setting_is_an_option_of_serve_and_belongs_to_one_group():
     assert all(field.description for field in Settings.model_fields.values())
 
 
-def test_variables_of_other_commands_are_let_pass(monkeypatch):
-    monkeypatch.setenv("SHARDCALL_NAME", "rack1-a")  # of shardcall worker
-    monkeypatch.setenv("SHARDCALL_CA_CERTIFICATE", "ca.pem")
-    load_settings({})
-
-
 def test_another_system_than_linux_is_named(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs on this one"):
@@ -139,8 +133,7 @@ def test_another_system_than_linux_is_named(monkeypatch):
 
 def test_limits_of_memory_that_are_not_set_are_parts_of_the_hosts():
     settings, total = load_settings({}), memory_bytes()
-    assert settings.max_call_bytes == total // 4
-    assert settings.max_bytes_in_flight == total // 2
+    assert (settings.max_call_bytes, settings.max_bytes_in_flight) == (total // 4, total // 2)
     assert settings.max_bytes_per_client == total * 3 // 8
 
 

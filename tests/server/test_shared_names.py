@@ -52,20 +52,9 @@ def test_a_guest_has_another_handle_than_the_owner(table):
     assert table.array_table.find(seen.handle, "they").array_id == table.ours.array_id
     assert seen.handle != table.ours.handle
     assert table.is_lost(table.ours.handle)
-    for principal in ("we", "others", ""):
-        assert table.is_lost(seen.handle, principal)
+    assert all(table.is_lost(seen.handle, principal) for principal in ("we", "others", ""))
     assert "no array has the name 'we/u'" in refusal(table.array_table.open, "we/u", "others").message
     table.check_counts()
-
-
-def test_both_see_with_whom_a_name_is_shared(table):
-    table.array_table.share("u", "we", "others", may_write=True)
-    (ours,), (theirs,) = table.array_table.of_names("we"), table.array_table.of_names("they")
-    described = [table.array_table.describe(resident) for resident in (ours, theirs)]
-    assert [(entry.name, entry.owner) for entry in described] == [("u", "we"), ("we/u", "we")]
-    guests = [[(guest.principal, guest.may_write) for guest in entry.guests] for entry in described]
-    assert guests == [[("others", True), ("they", False)], [("they", False)]]
-    assert [resident.handle for resident in table.array_table.of_owner("they")] == [table.seen().handle]
 
 
 def test_a_guest_can_neither_delete_name_nor_share(table):
@@ -189,13 +178,9 @@ def test_a_write_is_refused_that_is_not_allowed_or_not_of_these_values(table):
     with pytest.raises(CallError, match=r"the array 'we/u' is shared with this principal for reading; write to a copy"):
         table.write(new, expected)
     table.array_table.share("u", "we", "they", may_write=True)
-    for expected_handle, reason in [
-        (table.ours.handle, Reason.NAME_TAKEN),
-        (bytes(16), Reason.NAME_TAKEN),
-        (expected, Reason.INVALID_OPERAND),
-    ]:
+    for handle, reason in ((table.ours.handle, "NAME_TAKEN"), (bytes(16), "NAME_TAKEN"), (expected, "INVALID_OPERAND")):
         other = table.put(THEIRS, "they", 9)
-        assert refusal(table.write, other, expected_handle).reason is reason
+        assert refusal(table.write, other, handle).reason == reason
         table.array_table.delete([other.handle], "they")
     larger = table.put(THEIRS, "they", device_bytes=24)
     with refused(Reason.INVALID_OPERAND, r"with 24 bytes on the devices, and the array 'we/u' is int8.* no more"):
@@ -223,16 +208,14 @@ def test_a_write_that_leaves_the_guest_too_much_is_refused():
 def test_a_guest_that_chooses_a_handle_of_the_owner_replaces_nothing_else(writable):
     handle = b"chosen by owner!"
     mine = writable.put(owner="we", handle=handle)
-    new = writable.put(THEIRS, "they", handle=handle)
-    writable.write(new, writable.seen().handle)
+    writable.write(writable.put(THEIRS, "they", handle=handle), writable.seen().handle)
     assert writable.array_table.find(handle, "we") is mine
     assert "has one of the result handles already" in refusal(writable.put, THEIRS, "they", handle=handle).message
     writable.check_counts()
 
 
 def test_owners_cannot_pass_an_array_off_as_anothers(table):
-    theirs = table.put(owner="others", handle=table.ours.handle)
-    table.array_table.name(theirs.handle, "u", "others")
+    table.array_table.name(table.put(owner="others", handle=table.ours.handle).handle, "u", "others")
     table.array_table.share("u", "others", "they")
     seen = {table.seen().handle, table.array_table.open("others/u", "they").handle}
     assert len(seen) == 2
@@ -303,9 +286,6 @@ def _actions(table, rng):
     principals, names = ("we", "they", "others"), ("u", "v")
     leases = (OURS, THEIRS)
 
-    def put():
-        return table.put(rng.choice(leases), rng.choice(principals), 4, device_bytes=rng.choice((4, 6)))
-
     def write(me):
         address = rng.choice([f"{rng.choice(principals)}/{rng.choice(names)}", rng.choice(names)])
         seen = table.array_table.open(address, me)
@@ -317,7 +297,7 @@ def _actions(table, rng):
         me, name = rng.choice(principals), rng.choice(names)
         action = rng.randrange(8)
         if action == 0:
-            put()
+            table.put(rng.choice(leases), rng.choice(principals), 4, device_bytes=rng.choice((4, 6)))
         elif action == 1 and (there := table.array_table.of_owner(me)):
             replaces, keep_s = rng.random() < 0.5, rng.choice((0.0, 30.0))
             table.array_table.name(rng.choice(there).handle, name, me, replaces=replaces, keep_s=keep_s)

@@ -51,8 +51,7 @@ def test_candidates_serve_the_layout_of_the_rules_strategy_which_comes_first(ker
     assert rule.candidates[0] == rule.strategy.name
     by_name = {strategy.name: strategy for strategy in kernel.strategies}
     assert set(rule.candidates) == {name for name, s in by_name.items() if not s.refusal(rule.problem)}
-    order = [name for name in by_name if name in rule.candidates[1:]]
-    assert list(rule.candidates[1:]) == order
+    assert list(rule.candidates[1:]) == [name for name in by_name if name in rule.candidates[1:]]
     for name in rule.candidates:
         other = resolved(kernel, *in_specs, out_spec=out_spec, decided=name, **parameters)
         assert other.strategy.name == name
@@ -61,8 +60,7 @@ def test_candidates_serve_the_layout_of_the_rules_strategy_which_comes_first(ker
 
 def test_a_layout_that_one_strategy_serves_has_one_candidate_and_a_named_strategy_none():
     rule = resolved(MatMul(), ROWS, UNSHARDED)
-    assert rule.problem.out_specs == (ROWS,)
-    assert rule.candidates == (rule.strategy.name,)
+    assert (rule.problem.out_specs, rule.candidates) == ((ROWS,), (rule.strategy.name,))
     assert resolved(Diff(), ROWS, axis=0, strategy="gspmd").candidates == ()
 
 
@@ -87,8 +85,7 @@ def test_the_tuning_result_is_cached_by_all_of_the_key_but_the_strategy():
 )
 def test_what_may_take_long_is_not_timed(kernel, shapes, parameters):
     operands = tuple(ArrayType(shape, np.dtype(np.float64)) for shape in shapes)
-    request = Request(parameters, operands, MESH, (), (), (), AUTO)
-    assert len(resolve(kernel, request, DEVICES).candidates) == 1
+    assert len(resolve(kernel, Request(parameters, operands, MESH, (), (), (), AUTO), DEVICES).candidates) == 1
     small = tuple(ArrayType(tuple(min(n, 64) for n in shape), np.dtype(np.float64)) for shape in shapes)
     quick = Request({**parameters, **({"n": 3} if "n" in parameters else {})}, small, MESH, (), (), (), AUTO)
     assert kernel.is_quick(resolve(kernel, quick, DEVICES).problem)

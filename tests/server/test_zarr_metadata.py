@@ -142,9 +142,7 @@ def test_element_types_that_are_not_loaded_are_named(name, folder, tmp_path):
 
 
 def test_extensions_that_need_not_be_understood_are_accepted(folder, tmp_path):
-    content = node(
-        extra={"must_understand": False}, codecs=["bytes"], attributes={"a": [1]}, data_type="int8", fill_value=1
-    )
-    metadata = parsed(folder, tmp_path, content)
+    text = node(extra={"must_understand": False}, codecs=["bytes"], attributes={"a": 1}, data_type="int8", fill_value=1)
+    metadata = parsed(folder, tmp_path, text)
     assert json.loads(metadata.text).keys() == json.loads(metadata_of(TYPE, (2, 5)).text).keys()
     assert metadata.chunk_bytes <= MAX_CHUNK_BYTES
