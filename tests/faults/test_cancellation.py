@@ -2,9 +2,7 @@
 
 import itertools
 import json
-import os
 import random
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +15,10 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import SMALL_WINDOW, call, execute, header, mesh, open_channel, operand, spec, token_of
-from end_to_end.processes import X, left_empty, wait_for
+from end_to_end.processes import X, left_empty, stopped, wait_for
 from faults import slow_kernel
 from faults.canary import beside_a_canary
+from faults.gauges import MIB
 from faults.polite import is_quiet
 from servers import ServerProcess, running_server
 
@@ -29,7 +28,6 @@ from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
 pytestmark = pytest.mark.long
 
 Stub = kernel_service_pb2_grpc.KernelServiceStub
-MIB = 1 << 20
 ROWS = itertools.count(100)
 """Shapes that were not compiled yet."""
 
@@ -187,9 +185,7 @@ def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
         client.diff(X, axis=0)
         stub = Stub(channel)
         stub.Execute(execute(operand(np.arange(6.0))))
-        (worker,) = leaving.worker_pids()
-        os.kill(worker, signal.SIGSTOP)
-        try:
+        with stopped(leaving):
             first = stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60)
             wait_for(lambda: client.usage().program_device_bytes > 0)
             waiting = [stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60) for _ in range(5)]
@@ -200,8 +196,6 @@ def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
             with pytest.raises(sc.DeadlineExceededError, match="waiting for the mesh"):
                 client.diff(X, axis=0, timeout=1.0)
             assert client.usage().queued_calls == 1
-        finally:
-            os.kill(worker, signal.SIGCONT)
         for one in (first, waiting[0]):
             assert np.frombuffer(one.result().results[0].inline.data).tolist() == [1.0] * 5
         wait_for(lambda: is_quiet(client))

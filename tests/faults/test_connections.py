@@ -13,13 +13,13 @@ from end_to_end.messages import open_channel, token_of
 from end_to_end.processes import X, wait_for
 from faults import raw_connections as raw
 from faults.canary import beside_a_canary
+from faults.gauges import MIB
 from servers import ServerProcess
 
 import shardcall as sc
 from shardcall_core.wire import token_file
 from shardcall_server.settings import Settings
 
-MIB = 1 << 20
 PLAN = "/shardcall.v1.KernelService/Plan"
 CHECK = "/grpc.health.v1.Health/Check"
 WATCH = "/grpc.health.v1.Health/Watch"

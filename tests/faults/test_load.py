@@ -11,8 +11,9 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import EXHAUSTED, chunk, details, execute, header, open_channel, operand, token_of
-from end_to_end.processes import X, left_empty, wait_for
+from end_to_end.processes import X, left_empty, stopped, wait_for
 from end_to_end.segments_by_hand import held_segment
+from faults.gauges import MIB
 from faults.polite import Outcome, all_at_once, is_quiet
 from servers import ServerProcess, running_server
 
@@ -22,7 +23,6 @@ from shardcall.v1.segment_service_pb2_grpc import SegmentServiceStub
 
 pytestmark = pytest.mark.long
 
-MIB = 1 << 20
 SMALL = np.arange(6.0)
 LARGE = np.arange(float(MIB))  # 8 MiB
 DIFFERENCES = bytes(np.ones(MIB - 1).data)
@@ -149,13 +149,9 @@ def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
     with open_channel(narrow.address) as channel, sc.connect(narrow.address) as client:
         client.diff(X, axis=0)
         assert is_right(small(channel)().result())
-        (worker,) = narrow.worker_pids()
-        os.kill(worker, signal.SIGSTOP)
-        try:
+        with stopped(narrow):
             futures = [small(channel)() for _ in range(1500)]
             wait_for(lambda: sum(future.done() for future in futures) >= 1492)
-        finally:
-            os.kill(worker, signal.SIGCONT)
         for future in futures:
             error = future.exception()
             if error is None:
