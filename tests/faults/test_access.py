@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from end_to_end.messages import check, execute, open_channel, operand, token_of
 from google.protobuf import descriptor_pb2, descriptor_pool
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from rows import rows
 
@@ -110,12 +109,6 @@ def test_every_method_that_the_server_reports_is_in_the_policy(server, version):
     assert len(methods) > 15
     assert V1 in services
     assert set(methods) <= set(METHODS)
-
-
-def test_health_needs_no_token(server):
-    with open_channel(server.address, token="") as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
 def test_every_scope_opens_its_methods(server, tmp_path):

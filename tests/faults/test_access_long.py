@@ -87,13 +87,6 @@ def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm
     assert kept not in str(refusal)
 
 
-def test_servers_of_one_user_know_the_same_file(path, server_factory):
-    first, second = (server_factory("--token-file", str(path), why="they share a file of tokens") for _ in range(2))
-    (user,) = token_file.read(str(path))
-    assert is_accepted(first, user.token)
-    assert is_accepted(second, user.token)
-
-
 def test_the_token_of_the_environment_is_the_only_one(monkeypatch, server_factory):
     token = "of-the-environment-" + "e" * 20
     monkeypatch.setenv("SHARDCALL_TOKEN", token)

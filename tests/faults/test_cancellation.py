@@ -17,9 +17,8 @@ import pytest
 from end_to_end.messages import SMALL_WINDOW, call, execute, header, mesh, open_channel, operand, spec, token_of
 from end_to_end.processes import X, left_empty, stopped, wait_for
 from faults import slow_kernel
-from faults.canary import beside_a_canary
+from faults.callers import beside_a_canary, is_quiet, settles
 from faults.gauges import MIB
-from faults.polite import is_quiet
 from servers import ServerProcess, running_server
 
 import shardcall as sc
@@ -52,12 +51,6 @@ def leaving(leaving_server: ServerProcess) -> Iterator[ServerProcess]:
     """A server of two devices with slots for many calls, which run on the mesh one at a time."""
     with left_empty(leaving_server) as server:
         yield server
-
-
-def settles(server: ServerProcess) -> None:
-    """Waits until nothing is left of the callers that left."""
-    with sc.connect(server.address, token=token_of("guest")) as client:
-        wait_for(lambda: is_quiet(client))
 
 
 def product(rows: int, **fields: object) -> kernel_service_pb2.ExecuteRequest:

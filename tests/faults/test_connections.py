@@ -12,7 +12,7 @@ import pytest
 from end_to_end.messages import open_channel, token_of
 from end_to_end.processes import X, wait_for
 from faults import raw_connections as raw
-from faults.canary import beside_a_canary
+from faults.callers import beside_a_canary
 from faults.gauges import MIB
 from servers import ServerProcess
 

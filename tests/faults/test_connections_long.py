@@ -9,7 +9,7 @@ import grpc
 import pytest
 from end_to_end.processes import wait_for
 from faults import raw_connections as raw
-from faults.canary import beside_a_canary
+from faults.callers import beside_a_canary
 from faults.test_connections import CHECK, channel_to, user_metadata
 from faults.test_listening import check_sockets
 from faults.test_tls import Trust

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from end_to_end.messages import INVALID, call, details, mesh, open_channel, tensor
 from faults.bad_input_rows import send
-from faults.canary import beside_a_canary
+from faults.callers import beside_a_canary
 from faults.gauges import MIB
 from faults.graph_mutations import mutated_call
 from faults.mutations import Mutations, ValidRequest

@@ -9,7 +9,7 @@ import pytest
 from end_to_end.messages import details, mesh, open_channel, spec, tensor
 from faults.bad_input_rows import BIG, X8, call, inline_operand, send
 from faults.bad_input_rows_parameters import LARGE
-from faults.canary import beside_a_canary
+from faults.callers import beside_a_canary
 from faults.gauges import MIB, Gauges
 from servers import ServerProcess, running_server
 
