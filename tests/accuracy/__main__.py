@@ -19,8 +19,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="accuracy", description=__doc__)
     parser.add_argument("--quick", action="store_true", help=f"few sizes: {evaluation.SOME_SIZES}")
     parser.add_argument("--gpu", action="store_true", help="on a GPU, into docs/accuracy-gpu.md; skips without one")
-    parser.add_argument("--programs", action="store_true", help="measure the table of programs only")
-    parser.add_argument("--only", nargs="+", metavar="KERNEL", help="measure these; the other rows stay as they are")
     options = parser.parse_args()
     sizes = partial(evaluation.sizes_of, quick=options.quick)
     if options.gpu:
@@ -28,19 +26,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SHARDCALL_CACHE_DIR"] = folder
         with sc.local(devices=_DEVICES, strategy="fixed", progress=False) as client:
-            conditions, text = document.conditions(client.server_info(), sizes), document.PATH.read_text()
-            stated = document.stated_conditions(text)
-            if not options.programs and (
-                why := document.refusal(stated, conditions, quick=options.quick, only=bool(options.only))
-            ):
+            conditions = document.conditions(client.server_info(), sizes)
+            stated = document.stated_conditions(document.PATH.read_text())
+            if options.quick and (why := document.refusal(stated, conditions)):
                 sys.exit(f"{document.PATH.name}: {why}")
             of_programs = {name: programs.measured(client, name) for name in programs.EXPRESSIONS}
             document.write(document.PATH, programs.table(of_programs), (document.BEGIN_PROGRAMS, document.END_PROGRAMS))
-            if options.programs:
-                return 0
-            table = evaluation.measured(client, evaluation.all_cases(sizes, _DEVICES, options.only))
-    if options.only:
-        table = document.parsed(text) | table
+            table = evaluation.measured(client, evaluation.all_cases(sizes, _DEVICES))
     document.write(document.PATH, document.generated(table, conditions))
     print(f"{document.PATH.name}: {len(table)} pairs of kernel and element type")  # noqa: T201
     return 0

@@ -16,8 +16,8 @@ from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
 from end_to_end.processes import left_empty, stop, wait_for
 from faults import slow_kernel
 from faults.gauges import MIB
-from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
-from faults.test_call_streams import DIFFERENCE, X
+from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, result, run
+from faults.test_call_streams import X
 from faults.token_servers import TokenServer
 from servers import ServerProcess, running_server
 
@@ -75,21 +75,6 @@ def _leave_a_stream(channel: grpc.Channel, chance: random.Random, at_once: bool)
         stream.send(delete(*handles))
         if chance.random() < 0.5:
             stream.half_close()
-
-
-def test_a_compilation_delays_no_other_call_of_its_stream(private, compile_now):
-    with open_channel(private.address) as channel, RawCallStream(channel) as stream:
-        stream.send(diff_of(8), run(0, X))
-        stream.answer(0)
-        stream.send(prepare(1, call("slow_to_compile"), (8,)), run(1, X, slot=1))
-        try:
-            for number in range(2, 50):
-                stream.send(run(number, X))
-                assert result(stream.answer(number)).tolist() == DIFFERENCE
-            assert 1 not in stream.answers
-        finally:
-            compile_now.touch()
-        assert result(stream.answer(1)).tolist() == X.tolist()
 
 
 def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(private, compile_now):
@@ -182,29 +167,6 @@ def is_launched(client: sc.Client) -> bool:
     """
     usage = client.usage()
     return (usage.calls, usage.queued_calls) in {(CHAIN, 0), (3, 1)}
-
-
-def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(private):
-    (worker,) = private.worker_pids()
-    x, lease, handles = np.ones(8), b"lease of the chain", [bytes([i]) * 16 for i in range(1, CHAIN + 2)]
-    with (
-        sc.connect(private.address) as client,  # before the watchdog looks at the stopped worker
-        open_channel(private.address) as channel,
-        RawCallStream(channel) as stream,
-    ):
-        stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
-        stream.send(diff_of(8, slot=1), run(0, x, x, result_handles=handles[:1]), run(1000, x, slot=1))
-        stream.send(run(999, handles[0], x, result_handles=[b"compiled" * 2]))
-        for number in (0, 999, 1000):
-            assert not reason(stream.answer(number))
-        stop(worker)
-        stream.send(*(run(i, handles[i - 1], x, result_handles=[handles[i]]) for i in range(1, CHAIN + 1)))
-        wait_for(lambda: is_launched(client))
-        os.kill(worker, signal.SIGKILL)
-        assert reason(stream.answer(1)) == "MESH_RESTARTED"
-        assert {reason(stream.answer(i)) for i in range(2, CHAIN + 1)} == {"ARRAY_LOST"}
-        stream.send(delete(*handles), run(1001, x, slot=1))
-        assert result(stream.answer(1001)).tolist() == [0.0] * 7
 
 
 @pytest.mark.parametrize("has_run", [True, False])

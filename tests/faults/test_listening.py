@@ -17,6 +17,7 @@ from shardcall_server.frontend.access.ports import listen
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
 
+SERVING = {"tls_cert": "server.pem", "tls_key": "server.key"}
 SEGMENTS = r"unix .*/shardcall-[^/]+/segments"
 """The segment broker, at which clients of the same user get their memory."""
 SESSIONS = r"unix .*/shardcall-[^/]+/"
@@ -64,15 +65,6 @@ def test_only_what_was_declared_listens(server):
     check_sockets(server)
 
 
-class _NoServer:
-    """Listens nowhere: settings are refused first."""
-
-    def add_insecure_port(self, address: str) -> int:
-        raise AssertionError(f"it listened at {address}")
-
-    add_secure_port = add_insecure_port
-
-
 @pytest.mark.parametrize(
     ("flags", "tls", "says"),
     [
@@ -86,28 +78,27 @@ def test_other_machines_need_tls_and_a_caller_with_a_token(tmp_path, flags, tls,
     if tls:
         make_authority(tmp_path / "trust", [], 30)
         flags = {**flags, "tls_cert": f"{tmp_path}/trust/server.pem", "tls_key": f"{tmp_path}/trust/server.key"}
+    server = MagicMock()
     with pytest.raises(SettingsError, match=says):
-        listen(_NoServer(), load_settings({"host": "0.0.0.0", **flags}))  # type: ignore[arg-type]
+        listen(server, load_settings({"host": "0.0.0.0", **flags}))
+    assert not server.mock_calls, "settings are refused before it listens"
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("files", "flags"),
     [
-        {"tls": True},
-        {"tls": True, "auth": False, "tls_client_ca": True},
-        {"auth": False, "insecure_allow_remote": True},
+        (SERVING, {}),
+        ({**SERVING, "tls_client_ca": "ca.pem"}, {"auth": False}),
+        ({}, {"auth": False, "insecure_allow_remote": True}),
     ],
     ids=["TLS and tokens", "TLS and certificates of clients", "whoever asks for it"],
 )
-def test_other_machines_are_let_in_by_tls_with_tokens_or_certificates_or_on_request(tmp_path, flags):
+def test_other_machines_are_let_in_by_tls_with_tokens_or_certificates_or_on_request(tmp_path, files, flags):
     make_authority(tmp_path / "trust", [], 30)
-    files = {"tls_cert": "server.pem", "tls_key": "server.key"} if flags.get("tls") else {}
-    files |= {"tls_client_ca": "ca.pem"} if flags.get("tls_client_ca") else {}
-    others = {name: value for name, value in flags.items() if name not in ("tls", "tls_client_ca")}
     paths = {name: f"{tmp_path}/trust/{file}" for name, file in files.items()}
     server = MagicMock()
     server.add_insecure_port.return_value = server.add_secure_port.return_value = 1
-    assert listen(server, load_settings({"host": "0.0.0.0", "port": 0, **paths, **others})) == "0.0.0.0:1"
+    assert listen(server, load_settings({"host": "0.0.0.0", "port": 0, **paths, **flags})) == "0.0.0.0:1"
     assert server.add_secure_port.called is bool(files)
     assert server.add_insecure_port.called is not bool(files)
 

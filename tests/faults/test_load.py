@@ -24,7 +24,7 @@ from shardcall.v1.segment_service_pb2_grpc import SegmentServiceStub
 
 pytestmark = pytest.mark.long
 
-OWN_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
+SEPARATE_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 SMALL = np.arange(6.0)
 LARGE = np.arange(float(MIB))  # 8 MiB
 DIFFERENCES = bytes(np.ones(MIB - 1).data)
@@ -74,7 +74,7 @@ def retry_s(error: grpc.RpcError) -> float:
 def test_many_channels_at_once(crowded):
     """Calls that were refused are repeated when the server says so, until none is."""
     with ExitStack() as stack:
-        channels = [stack.enter_context(open_channel(crowded.address, OWN_CONNECTION)) for _ in range(64)]
+        channels = [stack.enter_context(open_channel(crowded.address, SEPARATE_CONNECTION)) for _ in range(64)]
         assert is_right(small(channels[0])().result())
         waiting = [small(channel) for channel in channels for _ in range(100)]
         for _ in range(400):
@@ -100,8 +100,8 @@ def test_a_thousand_threads_of_one_client_with_arrays_of_eight_mib(crowded):
 
 def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow, silence):
     with (
-        open_channel(narrow.address, OWN_CONNECTION) as channel,
-        open_channel(narrow.address, OWN_CONNECTION) as more,
+        open_channel(narrow.address, SEPARATE_CONNECTION) as channel,
+        open_channel(narrow.address, SEPARATE_CONNECTION) as more,
         open_channel(narrow.address, token=token_of("guest")) as others,
     ):
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
@@ -129,7 +129,7 @@ def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow, silenc
     with ExitStack() as stack, sc.connect(narrow.address, token=token_of("guest"), retries=False) as third:
         held = []
         for token in ("runner", "runner", "owner"):
-            channel = stack.enter_context(open_channel(narrow.address, OWN_CONNECTION, token=token_of(token)))
+            channel = stack.enter_context(open_channel(narrow.address, SEPARATE_CONNECTION, token=token_of(token)))
             stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
             held += [stub.ExecuteStream(silence(header([4, 100])), timeout=60) for _ in range(8)]
         wait_for(lambda: third.usage().calls == 8)  # all upload slots

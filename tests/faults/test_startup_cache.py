@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from end_to_end.messages import call, mesh, spec, tensor
 from end_to_end.processes import wait_for
+from faults.test_access_long import serve
 from google.protobuf.json_format import MessageToDict
-from servers import ServerProcess, running_server, start_server
+from servers import ServerProcess, running_server
 
 import shardcall as sc
 from shardcall import P
@@ -116,20 +117,12 @@ def test_the_folder_keeps_to_its_limit(tmp_path):
     assert all(result.from_disk for result in first_calls(tmp_path, calls[-3:])[0])
 
 
-def refusal(*flags: str) -> str:
-    process = start_server(*flags, log=(log := Path(flags[-1]).parent / "refusal.log"))
-    assert process.wait(120) == 2, log.read_text()
-    process.stdin.close()
-    process.stdout.close()
-    return log.read_text()
-
-
 @pytest.mark.parametrize(("below", "mode"), [("programs", 0o755), ("", 0o777)])
 def test_a_folder_that_others_may_use_is_refused(tmp_path, below, mode):
     cache = tmp_path / "cache"
     (cache / "programs").mkdir(parents=True)
     (cache / below).chmod(mode)
-    said = refusal("--cache-dir", str(cache))
+    said = serve("--cache-dir", str(cache))
     assert f"setting cache_dir is '{cache}'" in said
     assert f"run: chmod {'700' if below else 'go-w'} {cache / below}" in said
     assert "Traceback" not in said
@@ -156,7 +149,7 @@ def test_a_file_names_the_programs_that_are_compiled_ahead(server_factory: Calla
 def test_a_file_with_a_mistake_names_it(tmp_path, wrong, says):
     file = tmp_path / "calls.json"
     file.write_text(manifest(wrong))
-    said = refusal("--devices", "8", "--cache-dir", "", *WARM_UP, "--warm-up-file", str(file))
+    said = serve("--devices", "8", "--cache-dir", "", *WARM_UP, "--warm-up-file", str(file))
     assert str(file) in said
     assert says in said
     assert "Traceback" not in said

@@ -58,11 +58,11 @@ def main() -> None:
         ports = local_ports()
         print("begun", flush=True)  # noqa: T201  # its output is read by the test
         sys.stdin.readline()
-        wait_answered(over := time.time())
+        wait_answered(recovered := time.time())
         seen = {
             "outcomes": sorted({outcome for *_, outcome in calls}),
             "longest_s": max(ended - began for _, began, ended, _ in calls),
-            "back_s": min(ended for *_, ended, outcome in calls if ended > over and not outcome) - over,
+            "back_s": min(ended for *_, ended, outcome in calls if ended > recovered and not outcome) - recovered,
             "hosts": {host.name: host.present for host in client.server_info(timeout=TIMEOUT_S).hosts},
             "is_connected_still": local_ports() == ports,
         }

@@ -113,13 +113,6 @@ def test_the_demonstration_gets_what_numpy_computes(demonstration: str) -> None:
     assert sorted(held.values()) == sorted(f"{a}:{a + 512} and {a + 512}:{a + 1024}" for a in range(0, 4096, 1024))
 
 
-def test_the_first_example_of_the_readme_runs(cluster: Cluster, root: Path) -> None:
-    (example, *_) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
-    assert "sc.local(devices=8)" in example
-    said = cluster.of_client(example.replace("sc.local(devices=8)", 'sc.connect("front-end:8470")'))
-    assert said.startswith("(4096, 512) 6.86")
-
-
 def test_a_client_reaches_no_worker(cluster: Cluster) -> None:
     code = f"""
 import socket

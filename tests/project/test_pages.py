@@ -14,10 +14,11 @@ from project.blocks import (
     Block,
     blocks_of,
     check_command,
+    clients_of,
     commands_of,
     output_of,
+    run_python_of,
 )
-from project.page_runs import clients_of, run_python_of
 from rows import rows
 from servers import ServerProcess
 
