@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 from end_to_end.messages import mesh, spec
 from faults.bad_input_rows import call, inline_operand
-from faults.graph_changes import CHANGES, VALUES, changed, names_of_control, written
+from faults.graph_changes import CHANGES, VALUES, changed, written
 from faults.mutations import Mutations, ValidRequest
 from google.protobuf.message import DecodeError
 from kernels.derivative_cases import CASES
@@ -236,7 +236,7 @@ def _of_meaning(chance: random.Random, call: GraphRequest) -> GraphRequest:
 
 def _of_parameters(chance: random.Random, call: GraphRequest) -> GraphRequest:
     """Changes the other parameters of the call."""
-    name = chance.choice(names_of_control("graph"))
+    name = chance.choice(("carried", "condition", "count", "transform", "wrt"))
     return replace(call, parameters={**call.parameters, name: chance.choice(VALUES)})
 
 
