@@ -48,28 +48,16 @@ def make_calls(address: str, count: int, seed: int) -> None:
     with sc.connect(address) as client:
         kept = client.put(LARGE)
 
-        def call_small() -> None:
-            np.testing.assert_array_equal(client.diff(SMALL).array, np.diff(SMALL))
-
-        def call_large() -> None:
-            np.testing.assert_array_equal(client.diff(LARGE).array, np.diff(LARGE))
-
-        def read_submitted() -> None:
-            np.testing.assert_array_equal((client.submit("diff", kept) * 2.0).get(), np.diff(LARGE) * 2.0)
-
-        def read() -> None:
-            np.testing.assert_array_equal(kept.get(), LARGE)
-
-        def put() -> None:
-            assert client.put(LARGE).shape == LARGE.shape
-
-        def put_small() -> None:
-            np.testing.assert_array_equal((client.put(SMALL) + 1.0).get(), SMALL + 1.0)
-
-        def ask() -> None:
-            assert client.server_info().devices
-
-        jobs, durations_s = (call_small, call_large, read_submitted, read, put, put_small, ask), {}
+        durations_s = {}
+        jobs = (
+            lambda: np.testing.assert_array_equal(client.diff(SMALL).array, np.diff(SMALL)),
+            lambda: np.testing.assert_array_equal(kept.get(), LARGE),
+            lambda: np.testing.assert_array_equal(client.diff(LARGE).array, np.diff(LARGE)),
+            lambda: np.testing.assert_array_equal((client.submit("diff", kept) * 2.0).get(), np.diff(LARGE) * 2.0),
+            lambda: np.testing.assert_array_equal(client.put(LARGE).shape, LARGE.shape),
+            lambda: np.testing.assert_array_equal((client.put(SMALL) + 1.0).get(), SMALL + 1.0),
+            lambda: np.testing.assert_array_equal(len(client.server_info().devices) > 0, True),
+        )
         for job in jobs:
             job()  # compiles
             began_at = time.monotonic()
@@ -88,7 +76,7 @@ def make_calls(address: str, count: int, seed: int) -> None:
                     time.sleep(1e-4)
             except (KeyboardInterrupt, TimeoutError, _Raised):
                 raised += 1
-            for other in jobs if i % 10 == 0 else (call_small, read):
+            for other in jobs if i % 10 == 0 else jobs[:2]:
                 other()
         faulthandler.cancel_dump_traceback_later()
     sys.stdout.write(f"{raised}\n")
