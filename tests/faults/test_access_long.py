@@ -15,8 +15,7 @@ from end_to_end.inference_requests import arrays_of, connected, infer, pb, share
 from end_to_end.messages import call, open_channel, operand
 from end_to_end.processes import wait_for
 from faults.raw_connections import links
-from faults.test_access import UNAUTHENTICATED, WRONG
-from faults.test_other_users import only_root, outcome
+from faults.test_access import UNAUTHENTICATED, WRONG, only_root, outcome
 from faults.test_tls import Trust, computes_rightly, refusal
 from faults.token_servers import is_accepted
 from servers import ServerProcess

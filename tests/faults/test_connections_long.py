@@ -10,8 +10,7 @@ import pytest
 from end_to_end.processes import wait_for
 from faults import raw_connections as raw
 from faults.callers import beside_a_canary
-from faults.test_connections import CHECK, channel_to, user_metadata
-from faults.test_listening import check_sockets
+from faults.test_connections import CHECK, channel_to, check_sockets, user_metadata
 from faults.test_tls import Trust
 from grpc_reflection.v1alpha import reflection_pb2
 from servers import ServerProcess, running_server
