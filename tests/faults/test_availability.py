@@ -13,7 +13,7 @@ from end_to_end.messages import open_channel, tensor
 from end_to_end.processes import computing, wait_for
 from faults.bad_input_rows import METHODS, call, send
 from faults.long_programs import compile_long, convolve, the_worker
-from faults.mutations_seeds import valid_requests
+from faults.mutations import valid_requests
 from google.protobuf.message import Message
 from servers import ServerProcess, running_server
 

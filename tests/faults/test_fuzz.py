@@ -16,8 +16,7 @@ from faults.bad_input_rows_parameters import LARGE
 from faults.callers import beside_a_canary
 from faults.gauges import MIB, Gauges
 from faults.graph_mutations import mutated_call
-from faults.mutations import MutatedRequest, Mutations, ValidRequest
-from faults.mutations_seeds import valid_requests
+from faults.mutations import MutatedRequest, Mutations, ValidRequest, valid_requests
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, put, read, result, run
 from faults.test_bad_input import SERVER_DETAILS
 from google.rpc import status_pb2
