@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from project.conftest import Require, Run
-from project.test_compatibility import kept
+from project.test_repository import kept
 
 pytestmark = pytest.mark.long
 
