@@ -350,16 +350,6 @@ def test_a_host_behind_a_slow_line_is_not_behind():
         assert client.usage().mesh.restarts == 0
 
 
-def test_a_program_on_one_host_blocks_no_others():
-    """The others have no work in it and finish at once: that host is not behind."""
-    x, window = np.ones(1 << 15, np.float32), np.ones(1 << 13, np.float32)  # over a second
-    with running_cluster(2, 1, "--straggler-timeout-s", "0.5") as cluster, sc.connect(cluster.address) as client:
-        for device in (0, 1):
-            mesh = sc.Mesh(x=1, device_ids=[device])
-            np.testing.assert_array_equal(client.convolve(x, window, mesh=mesh, timeout=_START_S).array[:3], [1, 2, 3])
-        assert client.usage().mesh.restarts == 0
-
-
 def test_a_gap_in_the_commands_ends_the_mesh_with_the_reason():
     session = MeshSession(
         [WorkerProcess("cpu", "info")], [link_pb2.Start(virtual_devices=1, platform="cpu")], Quarantine()
