@@ -28,7 +28,7 @@ def main() -> int:
     options = parser.parse_args()
     sizes = partial(evaluation.sizes_of, quick=options.quick)
     if options.gpu:
-        return measure_on_gpu(sizes)
+        return write_table_of_gpu(sizes)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["SHARDCALL_CACHE_DIR"] = folder
         with sc.local(devices=_DEVICES, strategy="fixed", progress=False) as client:
@@ -51,7 +51,7 @@ _TITLE = (
 )
 
 
-def measure_on_gpu(sizes: Callable[[str], tuple[int, ...]]) -> int:
+def write_table_of_gpu(sizes: Callable[[str], tuple[int, ...]]) -> int:
     """Measures and writes docs/accuracy-gpu.md; says by name what is skipped where there is no GPU."""
     if not gpu_is_present():
         print("accuracy table on a GPU: skipped, this machine has none that JAX can use")  # noqa: T201

@@ -15,6 +15,7 @@ from end_to_end.messages import check, chunk, execute, header, open_channel, ope
 from end_to_end.processes import wait_for
 from faults.token_servers import is_accepted
 from google.protobuf import descriptor_pb2, descriptor_pool
+from grpc_health.v1 import health_pb2  # noqa: F401  # of which the server reports a service
 from grpc_reflection.v1alpha import reflection_pb2
 from rows import rows
 from typer.testing import CliRunner
