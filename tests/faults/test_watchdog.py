@@ -173,13 +173,17 @@ def test_a_program_that_crashes_its_worker_three_times_is_refused_and_one_that_i
 def test_a_program_that_took_too_long_three_times_is_refused_and_no_other(server_factory):
     server = server_factory("--max-execute-s", "2", devices=2, why="its programs take too long")
     with sc.connect(server.address) as client, sc.connect(server.address, token=token_of("guest")) as other:
+        limits = client.server_info().limits
+        assert (limits.max_execute_seconds, limits.max_compile_seconds) == (2, 300)
         for _ in range(3):
-            with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows"):
+            with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as exceeded:
                 convolve(client)
+            assert exceeded.value.reason == "EXECUTE_LIMIT"
         restarts = client.usage().mesh.restarts
         with pytest.raises(sc.ProgramRefusedError) as caught:
             convolve(client)
         assert caught.value.reason == "PROGRAM_REFUSED"
         other.convolve(SIGNAL[:1000], WINDOW[:10])
         works(other)
-        assert client.usage().mesh.restarts == restarts
+        mesh = client.usage().mesh
+        assert (mesh.restarts, mesh.last_exit_reason) == (restarts, "running kernel convolve took over 2 s")
