@@ -93,16 +93,11 @@ def stated_conditions(text: str) -> dict[str, str]:
     return dict(match.groups() for line in head.splitlines() if (match := _FACT.fullmatch(line)))
 
 
-def refusal(stated: Mapping[str, str], here: Mapping[str, str], *, quick: bool, only: bool) -> str:
-    """Returns the reason not to replace a document measured under other conditions; empty if there is none."""
-    differ = [name for name in {**stated, **here} if stated.get(name) != here.get(name)]
-    if only and differ:
-        what = "--only keeps the other rows, which were measured under other conditions"
-    elif quick and any(name.startswith(_SIZES) and name in stated for name in differ):
-        what = "--quick would replace a table of more sizes"
-    else:
-        return ""
-    return "\n".join([what, *(f"  {name}: {stated.get(name)} there, {here.get(name)} here" for name in differ)])
+def refusal(stated: Mapping[str, str], here: Mapping[str, str]) -> str:
+    """Returns the reason for ``--quick`` not to replace a table, empty if there is none: it is of more sizes."""
+    differ = [name for name in stated if name.startswith(_SIZES) and stated[name] != here.get(name)]
+    lines = [f"  {name}: {stated[name]} there, {here.get(name)} here" for name in differ]
+    return "\n".join(["--quick would replace a table of more sizes", *lines]) if lines else ""
 
 
 def conditions(info: sc.ServerInfo, sizes: Callable[[str], tuple[int, ...]], platform: str = "cpu") -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Runs cases, on a server or in this process, and compares their results with their references."""
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -35,24 +35,17 @@ def sizes_of(dtype: str, *, quick: bool = False) -> tuple[int, ...]:
     return SOME_SIZES if quick else SIZES
 
 
-def all_cases(
-    sizes: Callable[[str], tuple[int, ...]], devices: int, only: Collection[str] | None = None
-) -> Iterator[Iterable[Case]]:
+def all_cases(sizes: Callable[[str], tuple[int, ...]], devices: int) -> Iterator[Iterable[Case]]:
     """The cases of every kernel and type, in groups that are generated on demand.
 
     Args:
         sizes: of an element type.
         devices: over how many the last case of a row is sharded.
-        only: the kernels; all if left out.
     """
     for column in (*FLOATS, *INTEGERS):
         for name in UFUNCS:
-            if only is None or name in only:
-                yield elementwise.cases(name, NAMED[column], sizes(column), devices)
-        if only is not None and set(only) <= set(UFUNCS):
-            continue
-        others = arrays.cases(NAMED[column], sizes(column), devices)
-        yield (case for case in others if only is None or case.kernel in only)
+            yield elementwise.cases(name, NAMED[column], sizes(column), devices)
+        yield arrays.cases(NAMED[column], sizes(column), devices)
 
 
 def judged(case: Case, results: tuple[np.ndarray, ...]) -> Accuracy:

@@ -68,7 +68,7 @@ def _by_mpmath(function: _Function, operands: Sequence[np.ndarray], limits: np.n
     ordinary = np.logical_and.reduce([np.isfinite(operand) & (operand != 0) for operand in operands])
     for i in np.flatnonzero(ordinary):
         value = function(*(_DIGITS.mpc(complex(operand[i])) for operand in operands))
-        result[i] = complex_of(value)
+        result[i] = np.array([_extended(value.real), _extended(value.imag)], np.longdouble).view(np.clongdouble)[0]
     return result
 
 
@@ -97,12 +97,6 @@ def _of_number(name: str, number: np.longdouble) -> tuple[Any, Any]:
         return (np.inf,) * 2
     value, mirrored = _DIGITS.loggamma(x).real, _DIGITS.loggamma(abs(x)).real
     return _extended(value), _extended(max(abs(value + mirrored), abs(mirrored)) if x < 0 else value)
-
-
-def complex_of(value: Any) -> np.clongdouble:
-    """A number of mpmath's in extended precision."""
-    parts = np.array([_extended(value.real), _extended(value.imag)], np.longdouble)
-    return parts.view(np.clongdouble)[0]
 
 
 def _extended(x: Any) -> np.longdouble:

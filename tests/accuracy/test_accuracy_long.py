@@ -1,11 +1,11 @@
-"""The tests of `test_accuracy.py` that take long."""
+"""Kernels and programs have the errors that docs/accuracy.md states: the tests of `test_accuracy.py` that take long."""
 
 import itertools
 import math
 
 import numpy as np
 import pytest
-from accuracy import arrays, document, elementwise, evaluation
+from accuracy import arrays, document, elementwise, evaluation, programs
 from accuracy.elementwise import FLOATS, INTEGERS
 from accuracy.test_accuracy import REAL, STATED, TARGETS
 from kernels.together import run_together
@@ -52,3 +52,20 @@ def test_elementwise_functions(column, half):
 @pytest.mark.parametrize(("column", "half"), COLUMNS)
 def test_other_kernels(column, half):
     check(itertools.islice(arrays.cases(NAMED[column], SIZES), half, None, 2))
+
+
+OF_PROGRAMS = programs.parsed(document.PATH.read_text())
+
+
+@pytest.mark.parametrize("name", programs.EXPRESSIONS)
+def test_errors_are_those_of_the_table(client, name):
+    for stated, error in zip(OF_PROGRAMS[name], programs.measured(client, name), strict=True):
+        assert error <= 1.1 * stated + 0.01
+
+
+@pytest.mark.parametrize("name", programs.EXPRESSIONS)
+def test_exact_programs_are_the_calls_one_by_one(client, name):
+    expression, arrays = programs.EXPRESSIONS[name], programs.operands("float64")
+    alone = expression(client.xp, *map(client.put, arrays)).get()
+    exact = client.jit(lambda x, y, z: expression(np, x, y, z), exact=True)
+    assert np.array_equal(exact(*arrays).get(), alone)

@@ -113,13 +113,19 @@ def measure(
     """
     actual, reference = np.ravel(actual), np.ravel(reference)
     elements, scale = [np.ravel(x) for x in elements], None if scale is None else np.ravel(scale)
-    result, formatter = Accuracy(compared=actual.size), _ExampleFormatter(actual, reference, elements)
+    result = Accuracy(compared=actual.size)
+
+    def at(i: int) -> str:
+        """An element as the table shows it."""
+        operands = ", ".join(str(x[i]) for x in elements)
+        return f"({operands}) → {actual[i]}, not {_rounded(reference[i : i + 1], actual.dtype)[0]}"
+
     if not is_inexact(actual.dtype):
         wrong = actual != reference
         tiny = _any_of(_is_subnormal, elements, actual)
         result.operands_flushed = bool(wrong[tiny].any())
         if (wrong & ~tiny).any():
-            result.worst, result.worst_at = float("inf"), formatter.at(int(np.argmax(wrong & ~tiny)))
+            result.worst, result.worst_at = float("inf"), at(int(np.argmax(wrong & ~tiny)))
         return result
     error, smallest_normal = errors(actual, reference, scale), finfo(actual.dtype).tiny
     with np.errstate(all="ignore"):
@@ -127,8 +133,8 @@ def measure(
     tiny_in, on_edge = _any_of(_is_subnormal, elements, actual), _any_of(_is_edge, elements, actual)
     ordinary = ~tiny_in & ~tiny_out & ~on_edge
     if (error * ordinary).any():
-        at = int(np.argmax(error * ordinary))
-        result.worst, result.worst_at = float(error[at]), formatter.at(at)
+        i = int(np.argmax(error * ordinary))
+        result.worst, result.worst_at = float(error[i]), at(i)
     far = ordinary & (error > _FAR) & (scale is None) & bool(elements)
     bound = max(1.0, float(np.max(error * (ordinary & ~far), initial=0)))
     result.operands_flushed = bool((error[tiny_in & ~tiny_out] > bound).any())
@@ -141,21 +147,9 @@ def measure(
     wrong = (wrong & ~tiny_in & ~tiny_out) | far
     result.differ = int(wrong.sum())
     # Operands repeat in large arrays.
-    examples = dict.fromkeys(formatter.at(int(i)) for i in np.flatnonzero(wrong)[: 8 * _EXAMPLES])
+    examples = dict.fromkeys(at(int(i)) for i in np.flatnonzero(wrong)[: 8 * _EXAMPLES])
     result.differ_at = tuple(examples)[:_EXAMPLES]
     return result
-
-
-@dataclass(frozen=True)
-class _ExampleFormatter:
-    actual: np.ndarray
-    reference: np.ndarray
-    elements: Sequence[np.ndarray]
-
-    def at(self, i: int) -> str:
-        """An element as the table shows it."""
-        operands = ", ".join(str(x[i]) for x in self.elements)
-        return f"({operands}) → {self.actual[i]}, not {_rounded(self.reference[i : i + 1], self.actual.dtype)[0]}"
 
 
 def _same_limits(actual: np.ndarray, expected: np.ndarray, *, exact_zeros: bool) -> np.ndarray:

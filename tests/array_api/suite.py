@@ -38,24 +38,15 @@ def why_not(suite: str) -> str | None:
     return None
 
 
-def command(suite: Path, examples: int, *arguments: str, is_strict: bool = False) -> list[str]:
-    """Returns the command that runs tests of the suite.
+def run(suite: Path, examples: int, *arguments: str, sharded: bool) -> int:
+    """Runs tests of the suite and returns the exit status of pytest.
 
     Args:
         suite: the folder of its checkout.
         examples: the number of examples of a test.
-        arguments: those of pytest, such as the files below the suite's folder; by default all of them.
-        is_strict: True for expected failures that pass to fail.
+        *arguments: those of pytest, such as the files below the suite's folder; by default all of them.
+        sharded: True for arrays that are sharded.
     """
-    options = ["--hypothesis-disable-deadline", "--hypothesis-derandomize", f"--hypothesis-max-examples={examples}"]
-    settings = ["-c", str(HERE / "suite.ini"), f"--rootdir={suite}", f"--xfails-file={FAILURES}"]
-    settings += ["-o", f"xfail_strict={is_strict}"]
-    files = [] if any(".py" in argument for argument in arguments) else ["array_api_tests"]
-    return [sys.executable, "-m", "pytest", "-q", *settings, *options, *files, *arguments]
-
-
-def run(suite: Path, examples: int, *arguments: str, sharded: bool = False) -> int:
-    """Runs tests of the suite and returns the exit status of pytest; arguments are those of `command`."""
     environment = {
         **os.environ,
         "ARRAY_API_TESTS_MODULE": "subject.xp",
@@ -65,8 +56,12 @@ def run(suite: Path, examples: int, *arguments: str, sharded: bool = False) -> i
         "SHARDCALL_TESTS_PLACEMENT": "sharded" if sharded else "default",
     }
     environment.pop("PYTEST_ADDOPTS", None)
+    options = ["--hypothesis-disable-deadline", "--hypothesis-derandomize", f"--hypothesis-max-examples={examples}"]
+    options += ["-c", str(HERE / "suite.ini"), f"--rootdir={suite}", f"--xfails-file={FAILURES}"]
     # A few examples do not reach every expected failure, nor do those of sharded arrays.
-    tests = command(suite, examples, *arguments, is_strict=examples >= FULL and not sharded)
+    options += ["-o", f"xfail_strict={examples >= FULL and not sharded}"]
+    files = [] if any(".py" in argument for argument in arguments) else ["array_api_tests"]
+    tests = [sys.executable, "-m", "pytest", "-q", *options, *files, *arguments]
     return subprocess.run(tests, cwd=suite, env=environment, check=False).returncode
 
 

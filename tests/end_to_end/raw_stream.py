@@ -29,10 +29,10 @@ class Stream:
         draining: whether the server drains.
     """
 
-    def __init__(self, channel: grpc.Channel) -> None:
+    def __init__(self, channel: grpc.Channel, timeout: float | None = PATIENCE_S) -> None:
         self._frames: SimpleQueue[bytes | None] = SimpleQueue()
         method = channel.stream_stream("/shardcall.v1.KernelService/CallStream")
-        self.rpc = method(iter(self._frames.get, None), timeout=PATIENCE_S)
+        self.rpc = method(iter(self._frames.get, None), timeout=timeout)
         self.got: dict[int, call_stream_pb2.StreamedAnswer] = {}
         self.order: list[int] = []
         self.draining = False

@@ -52,12 +52,7 @@ _STRATEGIES = [
 ]
 _LAYOUTS = [  # kernel and parameters, strategy, specs of operands and of the result, number of operands
     ("diff", {"n": 7, "axis": 0}, "halo", [spec("x", None)], [], 1),
-    ("diff", {"axis": 0}, "halo", [spec("x")], [spec(None, "x")], 1),
-    ("shift", {"shift": 1, "axis": 0}, "halo", [], [spec()], 1),
-    ("cumsum", {"axis": 0}, "block_scan", [], [spec()], 1),
     ("sum", {"axis": 0}, "all_reduce", [], [spec("x")], 1),
-    ("matmul", {}, "psum", [spec(), spec()], [], 2),
-    ("collective_matmul", {"axis_name": "x"}, "ring", [], [spec(None, "x")], 2),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Clients that call continuously, and the outcomes of their calls."""
+"""Clients that call continuously, the outcomes of their calls, and what is left of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from end_to_end.messages import token_of
+from end_to_end.processes import wait_for
+from servers import ServerProcess, holds_nothing
 
 import shardcall as sc
 from shardcall import P
 
 TIMEOUT_S = 120.0
+_PAUSE_S = 0.03  # between the calls of a canary
 ENDS_OF_THE_MESH = frozenset({"MESH_RESTARTED", "MESH_NOT_READY", "ARRAY_LOST"})
 
 Body = Callable[[sc.Client, np.random.Generator], bool]
@@ -153,3 +157,40 @@ def diff_of_one_that_stays(client: sc.Client, rng: np.random.Generator) -> bool:
 def diff_on(devices: int) -> Body:
     """Returns the body `diff` on so many devices."""
     return partial(diff, devices=devices)
+
+
+@contextmanager
+def beside_a_canary(
+    server: ServerProcess, figure: Callable[[str], None], devices: int = 8, token: str | None = None
+) -> Iterator[Callers]:
+    """A caller of a server whose calls are all answered rightly, while the server's processes stay.
+
+    Args:
+        server: the server.
+        figure: records the outcome.
+        devices: how many it computes on.
+        token: whose it shows; None for this user's.
+    """
+    before, compute = server.worker_pids(), diff_on(devices)
+    with sc.connect(server.address, token=token) as client:
+        compute(client, np.random.default_rng(0))  # compiled
+    options = {"token": token, "shared_memory": True, "call_stream": True}
+    with Callers(frozenset()).calling(server.address, [compute], _PAUSE_S, **options) as canary:
+        yield canary
+    figure(f"canary: {canary}")
+    assert not canary.wrong, canary.wrong[:3]
+    assert canary.right()
+    assert server.process.poll() is None
+    assert server.worker_pids() == before
+
+
+def is_quiet(client: sc.Client) -> bool:
+    """Returns whether nothing is left of any call."""
+    usage = client.usage()
+    return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)
+
+
+def settles(server: ServerProcess) -> None:
+    """Waits until nothing is left of the calls of others."""
+    with sc.connect(server.address, token=token_of("guest")) as client:
+        wait_for(lambda: is_quiet(client))

@@ -42,11 +42,6 @@ _INTEGER_NAMES = ("length", "size")
 Change = Callable[[random.Random, Graph], Graph]
 
 
-def names_of_control(kernel: str) -> tuple[str, ...]:
-    """The names of the parameters of a kernel that runs graphs, without those that are graphs."""
-    return tuple(name for name in _CONTROL[kernel] if name not in BODIES[kernel])
-
-
 def changed(chance: random.Random, graph: Graph, change: Change) -> Graph:
     """Returns a graph after a change, often of a graph in it."""
     bodies = [

@@ -1,15 +1,11 @@
-"""Callers that retry refused calls when the server says that they may, and what is left of them."""
+"""Callers that retry refused calls when the server says that they may."""
 
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import grpc
 from end_to_end.messages import details
-from servers import holds_nothing
-
-import shardcall as sc
 
 _MAX_ROUNDS = 400
 
@@ -20,12 +16,10 @@ class Outcome:
 
     Attributes:
         right: how many answers were right.
-        refused: how often a limit refused one, by the limit's name.
         lost: descriptions of the calls that ended otherwise.
     """
 
     right: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
     lost: list[str] = field(default_factory=list)
 
     def refuse(self, error: grpc.RpcError) -> float:
@@ -39,16 +33,12 @@ class Outcome:
         assert info["QuotaFailure"].violations[0].subject
         assert retry_s > 0
         assert int(pushback_ms) == round(retry_s * 1000)
-        self.refused[info["ErrorInfo"].metadata["limit"]] += 1
         return retry_s
 
     def check(self, calls: int) -> None:
         """Raises unless every call got a right answer in the end."""
         assert not self.lost, (len(self.lost), self.lost[:3])
         assert self.right == calls
-
-    def __str__(self) -> str:
-        return f"{self.right} right, 0 wrong, {len(self.lost)} lost; refused {dict(self.refused)}"
 
 
 def all_at_once(begin: Sequence[Callable[[], grpc.Future]], is_right: Callable[[object], bool]) -> Outcome:
@@ -74,9 +64,3 @@ def all_at_once(begin: Sequence[Callable[[], grpc.Future]], is_right: Callable[[
             break
         time.sleep(wait_s)  # as long as the server asks for
     return outcome
-
-
-def is_quiet(client: sc.Client) -> bool:
-    """Returns whether nothing is left of any call."""
-    usage = client.usage()
-    return holds_nothing(client) and not (usage.calls or usage.queued_calls or usage.program_device_bytes)

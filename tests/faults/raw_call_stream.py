@@ -1,8 +1,7 @@
 """A call stream whose answers are read by a thread, for tests that misuse it."""
 
 import threading
-from collections.abc import Iterator
-from queue import SimpleQueue
+from contextlib import suppress
 from typing import Self
 
 import grpc
@@ -12,7 +11,7 @@ from end_to_end.messages import call, tensor
 from end_to_end.processes import wait_for
 from google.rpc import error_details_pb2, status_pb2
 
-from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2, kernel_service_pb2_grpc
+from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
 
 Item = call_stream_pb2.CallStreamItem
 run, read, put = raw_stream.item, raw_stream.read, raw_stream.put
@@ -48,31 +47,29 @@ def result(answer: call_stream_pb2.StreamedAnswer) -> np.ndarray:
     return np.frombuffer(tensor_.inline.data).reshape(tensor_.type.shape)
 
 
-class RawCallStream:
-    """One stream; a thread of its own reads the answers.
+class RawCallStream(raw_stream.Stream):
+    """A stream whose answers are read by a thread.
 
     Args:
         channel: to the server.
 
     Attributes:
         answers: by the numbers of their calls.
-        draining: whether the server has said so.
-        rpc: gRPC's call.
+        reads: cleared, the thread reads nothing.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:
-        self.answers: dict[int, call_stream_pb2.StreamedAnswer] = {}
-        self.draining = False
+        super().__init__(channel, timeout=None)
+        self.answers = self.got
         self.reads = threading.Event()
         self.reads.set()
-        self._frames: SimpleQueue[call_stream_pb2.CallStreamRequest | None] = SimpleQueue()
-        self.rpc = kernel_service_pb2_grpc.KernelServiceStub(channel).CallStream(iter(self._frames.get, None))
-        self._thread = threading.Thread(target=self._read, name="raw call stream", daemon=True)
+        self._thread = threading.Thread(target=self._read_all, name="raw call stream", daemon=True)
         self._thread.start()
 
-    def send(self, *items: Item) -> None:
-        """Sends a frame."""
-        self._frames.put(call_stream_pb2.CallStreamRequest(items=items))
+    def read(self) -> None:
+        """Reads a frame."""
+        super().read()
+        self.reads.wait()
 
     def answer(self, number: int) -> call_stream_pb2.StreamedAnswer:
         """Waits for the answer to a call."""
@@ -82,7 +79,7 @@ class RawCallStream:
 
     def half_close(self) -> None:
         """Sends no more, and waits until the server has ended the stream."""
-        self._frames.put(None)
+        super().half_close()
         self.wait_ended()
 
     def wait_ended(self) -> grpc.StatusCode:
@@ -91,21 +88,15 @@ class RawCallStream:
         assert not self._thread.is_alive()
         return self.rpc.code()
 
-    def _read(self) -> None:
-        frames: Iterator[call_stream_pb2.CallStreamResponse] = self.rpc
-        try:
-            for frame in frames:
-                self.answers.update((answer.number, answer) for answer in frame.answers)
-                self.draining |= frame.draining
-                self.reads.wait()
-        except grpc.RpcError:
-            pass
+    def _read_all(self) -> None:
+        with suppress(grpc.RpcError, StopIteration):
+            super()._read_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.reads.set()
-        self._frames.put(None)
+        super().half_close()
         self.rpc.cancel()
         self._thread.join(60)

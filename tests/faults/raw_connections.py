@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-EMPTY_SETTINGS = bytes(9)[:3] + b"\x04" + bytes(5)
+HALF_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(20)
+"""The first part of a TLS handshake, which says that 200 bytes will come."""
+IDLE_HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
+"""The minimum of an HTTP/2 connection: the preface and empty settings."""
 MAX_CONCURRENT_STREAMS, MAX_HEADER_LIST_SIZE = 3, 6  # of a SETTINGS frame
 
-_HALF_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(20)  # says that 200 bytes will come
 _GARBAGE = random.Random(5)
 _PATIENCE_S = 120.0
 
@@ -43,16 +44,6 @@ def connections(address: str, count: int, first_bytes: bytes = b"") -> Iterator[
     """So many connections at once, each of which has sent ``first_bytes``."""
     with ExitStack() as stack:
         yield [stack.enter_context(_connected(address, first_bytes)) for _ in range(count)]
-
-
-def half_hello() -> bytes:
-    """The first part of a TLS handshake without the second."""
-    return _HALF_HELLO
-
-
-def idle_http2() -> bytes:
-    """The minimum of an HTTP/2 connection."""
-    return PREFACE + EMPTY_SETTINGS
 
 
 def garbage() -> bytes:
@@ -85,7 +76,7 @@ def _frame(frame_type: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 def settings_of(address: str) -> dict[int, int]:
     """The values in a server's SETTINGS frame, which is the first that it sends."""
-    with connections(address, 1, idle_http2()) as (connection,):
+    with connections(address, 1, IDLE_HTTP2) as (connection,):
         head = _receive(connection, 9)
         body = _receive(connection, int.from_bytes(head[:3], "big"))
     assert head[3] == 4

@@ -1,19 +1,29 @@
-"""Every method refuses callers without permission, before it has read a byte of the request."""
+"""Methods refuse callers without permission before they have read a byte, other users too; tokens that change."""
 
 import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from queue import SimpleQueue
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import check, execute, open_channel, operand, token_of
+from end_to_end.messages import check, chunk, execute, header, open_channel, operand, token_of
+from end_to_end.processes import wait_for
+from faults.token_servers import is_accepted
 from google.protobuf import descriptor_pb2, descriptor_pool
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2  # noqa: F401  # of which the server reports a service
 from grpc_reflection.v1alpha import reflection_pb2
 from rows import rows
+from typer.testing import CliRunner
 
 import shardcall as sc
+from shardcall.cli.app import make_app
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
+from shardcall_core.wire import token_file
 from shardcall_server.frontend.access.policy import METHODS, Access
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.rpc.reflection import V1
@@ -112,12 +122,6 @@ def test_every_method_that_the_server_reports_is_in_the_policy(server, version):
     assert set(methods) <= set(METHODS)
 
 
-def test_health_needs_no_token(server):
-    with open_channel(server.address, token="") as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=30)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-
 def test_every_scope_opens_its_methods(server, tmp_path):
     x = np.arange(6.0)
     with sc.connect(server.address, token=token_of("runner")) as runner:
@@ -157,3 +161,106 @@ def test_results_stay_for_those_alone_who_may_keep_arrays(server, streamed):
         with pytest.raises(grpc.RpcError) as caught:
             ask()
     check(caught.value, DENIED, "SCOPE_MISSING", "", "keep_results needs the scope arrays")
+
+
+def shardcall_token(path: Path, *arguments: str) -> str:
+    ended = CliRunner().invoke(make_app(), ["token", *arguments, "--token-file", str(path)])
+    assert ended.exit_code == 0, ended.output
+    return ended.stdout
+
+
+def test_a_token_is_added_and_removed_without_a_restart(served):
+    server, path = served.server, served.path
+    shardcall_token(path, "add", "bob", "--scopes", "run")
+    token = shardcall_token(path, "show", "bob").strip()
+    wait_for(lambda: is_accepted(server, token))
+    with (
+        sc.connect(server.address, token=token) as client,
+        sc.connect(server.address, token=token, call_stream=False) as unary,
+    ):
+        for one in (client, unary):
+            np.testing.assert_array_equal(one.diff([1.0, 4.0]).array, [3.0])
+        assert "bob: run" in shardcall_token(path)
+        assert token not in shardcall_token(path)
+        assert shardcall_token(path, "remove", "bob") == "removed bob\n"
+        wait_for(lambda: not is_accepted(server, token))
+        for one in (client, unary):
+            with pytest.raises(sc.AccessDeniedError, match="was removed"):
+                one.diff([1.0, 4.0])
+    assert is_accepted(server, served.user_token())
+
+
+def test_a_call_in_progress_is_answered_after_its_token_was_removed(served):
+    bob, removed = served.add("bob"), threading.Event()
+
+    def upload() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
+        yield header([4, 100])
+        removed.wait(60)
+        yield chunk(0, 0, 3200)
+
+    address = served.server.address
+    (admin,) = token_file.read(token_file.admin_path(str(served.path)))
+    with open_channel(address, token=bob) as channel, sc.connect(address, token=admin.token) as one:
+        answers = kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(upload(), timeout=120)
+        wait_for(lambda: one.usage().calls == 1)
+        served.remove("bob")
+        wait_for(lambda: not is_accepted(served.server, bob))
+        removed.set()
+        assert [message.WhichOneof("message") for message in answers] == ["header", "chunk", "timing"]
+
+
+def test_a_principal_whose_token_is_new_has_its_arrays_still(served):
+    server, old = served.server, served.add("bob")
+    with sc.connect(server.address, token=old) as before:
+        kept = before.put(np.arange(4.0))
+        new = served.add("bob")
+        wait_for(lambda: not is_accepted(server, old))
+        with sc.connect(server.address, token=new) as after:
+            np.testing.assert_array_equal(after.get(kept.handle), np.arange(4.0))
+
+
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+_SCRIPT = Path(__file__).with_name("other_user.py")
+_NOBODY = 65534
+
+
+def other_user(deed: str, where: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_SCRIPT), str(_NOBODY), deed, str(where)]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/"
+    )
+
+
+def outcome(deed: str, where: object) -> str:
+    """The output of another user's process that does something."""
+    out, err = other_user(deed, where).communicate(timeout=300)
+    assert not err or "Traceback" not in err, err
+    return out
+
+
+@only_root
+def test_another_user_who_has_no_token_is_refused(server):
+    said = outcome("connect", server.address)
+    assert said.startswith("AccessDeniedError the call has no token")
+    assert "cannot be read: Permission denied" in said or "belongs to user 0" in said
+
+
+@only_root
+def test_who_took_a_port_before_the_server_is_shown_no_token():
+    squatter = other_user("squat", "")
+    assert squatter.stdin is not None
+    assert squatter.stdout is not None
+    try:
+        address = squatter.stdout.readline().strip()
+        with sc.connect(address, shared_memory=False):
+            pass
+        called = squatter.stdout.readline()
+        assert called.startswith("called with ")
+        assert "shardcall-timeout" in called
+        assert "authorization" not in called
+        with sc.connect(address, token="given-by-hand-0123456789", shared_memory=False):
+            pass
+        assert "authorization" in squatter.stdout.readline()
+    finally:
+        squatter.communicate(timeout=60)

@@ -15,8 +15,7 @@ from end_to_end.inference_requests import arrays_of, connected, infer, pb, share
 from end_to_end.messages import call, open_channel, operand
 from end_to_end.processes import wait_for
 from faults.raw_connections import links
-from faults.test_access import UNAUTHENTICATED, WRONG
-from faults.test_other_users import only_root, outcome
+from faults.test_access import UNAUTHENTICATED, WRONG, only_root, outcome
 from faults.test_tls import Trust, computes_rightly, refusal
 from faults.token_servers import is_accepted
 from servers import ServerProcess
@@ -85,13 +84,6 @@ def test_a_file_that_cannot_be_taken_leaves_the_tokens_as_they_were(served, harm
     assert not is_accepted(server, kept)
     (refusal,) = served.refusals()[before:]
     assert kept not in str(refusal)
-
-
-def test_servers_of_one_user_know_the_same_file(path, server_factory):
-    first, second = (server_factory("--token-file", str(path), why="they share a file of tokens") for _ in range(2))
-    (user,) = token_file.read(str(path))
-    assert is_accepted(first, user.token)
-    assert is_accepted(second, user.token)
 
 
 def test_the_token_of_the_environment_is_the_only_one(monkeypatch, server_factory):

@@ -1,4 +1,4 @@
-"""Methods while the mesh restarts, as the option `availability` of the contract says; programs that are stopped."""
+"""Methods while the mesh restarts, as the option `availability` of the contract says."""
 
 import os
 import signal
@@ -10,10 +10,9 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import open_channel, tensor
-from end_to_end.processes import computing, wait_for
+from end_to_end.processes import wait_for
 from faults.bad_input_rows import METHODS, call, send
-from faults.long_programs import compile_long, convolve, the_worker
-from faults.mutations_seeds import valid_requests
+from faults.mutations import valid_requests
 from google.protobuf.message import Message
 from servers import ServerProcess, running_server
 
@@ -65,8 +64,7 @@ def test_every_method_of_the_contract_has_an_availability():
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     (folder := tmp_path / token_file.user_name() / "a").mkdir(parents=True)
     np.save(folder / "b.npy", X)
-    flags = ("--array-dir", str(tmp_path), "--max-execute-s", "2", "--max-launched-calls", "2")
-    with running_server(*flags, devices=2, why="its worker is killed, and programs take too long") as running:
+    with running_server("--array-dir", str(tmp_path), devices=2, why="its worker is killed") as running:
         yield running
 
 
@@ -87,29 +85,3 @@ def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server):
         np.testing.assert_array_equal(client.diff(X).array, np.diff(X))
     waiting = {method for method, code in codes.items() if code is grpc.StatusCode.DEADLINE_EXCEEDED}
     assert waiting == {method for method in REQUESTS if rules(method).availability == WAITS}
-
-
-def test_a_program_beyond_the_limit_ends_and_calls_that_wait_are_served(server):
-    with (
-        sc.connect(server.address) as client,
-        sc.connect(server.address, retries=False) as plain,
-        ThreadPoolExecutor(8) as pool,
-    ):
-        compile_long(client)
-        info = client.server_info().limits
-        assert (info.max_execute_seconds, info.max_compile_seconds) == (2, 300)
-        client.diff(X)
-        busy = computing(the_worker(server))
-        first = pool.submit(convolve, client)
-        wait_for(busy)
-        second = pool.submit(convolve, plain)
-        wait_for(lambda: client.usage().calls == 2)
-        small = [pool.submit(client.diff, X, timeout=300) for _ in range(4)]
-        with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as caught:
-            first.result(300)
-        assert caught.value.reason == "EXECUTE_LIMIT"
-        with pytest.raises(sc.MeshRestartedError):
-            second.result(300)
-        for call in small:
-            np.testing.assert_array_equal(call.result(300).array, np.diff(X))
-        assert client.usage().mesh.last_exit_reason == "running kernel convolve took over 2 s"

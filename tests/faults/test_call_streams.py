@@ -1,8 +1,6 @@
 """Call streams whose clients send too much, read nothing, cancel or lose their token: other calls stay right."""
 
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import call, open_channel, token_of
-from end_to_end.processes import left_empty, wait_for
+from end_to_end.processes import left_empty, stopped, wait_for
 from faults.gauges import MIB, Gauges
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 from servers import ServerProcess
@@ -146,18 +144,13 @@ def test_clients_share_no_numbers_slots_or_windows(streaming):
 
 def test_operands_beyond_the_limit_of_bytes_are_refused_by_its_name(limited_server):
     server = limited_server
-    (worker,) = server.worker_pids()
     x = np.arange(64.0 * 1024)
     with open_channel(server.address) as channel, RawCallStream(channel) as stream:
         stream.send(diff_of(x.size), run(0, x))
         assert np.array_equal(result(stream.answer(0)), np.diff(x))
-        os.kill(worker, signal.SIGSTOP)
-        try:
-            for number in range(1, 4):
-                stream.send(run(number, x))
+        with stopped(server):
+            stream.send(*(run(number, x) for number in range(1, 4)))
             refused = stream.answer(3)
-        finally:
-            os.kill(worker, signal.SIGCONT)
         assert reason(refused) == "QUOTA_EXCEEDED"
         assert error_info(refused).metadata["limit"] == "max_streamed_bytes"
         for number in (1, 2):

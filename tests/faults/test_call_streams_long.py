@@ -5,7 +5,6 @@ import os
 import random
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,8 +16,8 @@ from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
 from end_to_end.processes import left_empty, stop, wait_for
 from faults import slow_kernel
 from faults.gauges import MIB
-from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, reason, result, run
-from faults.test_call_streams import DIFFERENCE, X
+from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, result, run
+from faults.test_call_streams import X
 from faults.token_servers import TokenServer
 from servers import ServerProcess, running_server
 
@@ -78,21 +77,6 @@ def _leave_a_stream(channel: grpc.Channel, chance: random.Random, at_once: bool)
             stream.half_close()
 
 
-def test_a_compilation_delays_no_other_call_of_its_stream(private, compile_now):
-    with open_channel(private.address) as channel, RawCallStream(channel) as stream:
-        stream.send(diff_of(8), run(0, X))
-        stream.answer(0)
-        stream.send(prepare(1, call("slow_to_compile"), (8,)), run(1, X, slot=1))
-        try:
-            for number in range(2, 50):
-                stream.send(run(number, X))
-                assert result(stream.answer(number)).tolist() == DIFFERENCE
-            assert 1 not in stream.answers
-        finally:
-            compile_now.touch()
-        assert result(stream.answer(1)).tolist() == X.tolist()
-
-
 def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(private, compile_now):
     """Eight programs wait for the compiler; new ones of others are compiled meanwhile."""
     address = private.address
@@ -139,12 +123,12 @@ def test_prepared_calls_and_waiting_operands_are_in_the_budget_of_their_client(p
         wait_for(lambda: client.usage().bytes_in_use == 0)
 
 
-def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_path, server_factory):
+def test_a_removed_token_ends_a_stream_whose_client_does_nothing(tmp_path, server_factory):
     """The thread that sends a stream's answers waits for the client, and holds one of the server's two streams."""
     path = tmp_path / "state" / "token"
     token_file.create(str(path), [token_file.Entry.make(token_file.user_name(), token_file.SCOPES)])
     flags = ("--token-file", str(path), "--max-call-streams", "2")
-    tokens = TokenServer(server_factory(*flags, devices=1, why="it drains"), path)
+    tokens = TokenServer(server_factory(*flags, devices=1, why="its tokens change"), path)
     server, user, carol, bob = tokens.server, tokens.user_token(), tokens.add("carol"), tokens.add("bob")
     large = np.zeros(64 << 10)
     with (
@@ -161,56 +145,18 @@ def test_a_removed_token_and_a_drain_end_streams_whose_clients_do_nothing(tmp_pa
         stalled.reads.clear()
         for number in range(1, 60):
             stalled.send(run(number, large))
-        tried: list[RawCallStream] = []
 
         def is_served() -> bool:
-            tried.append(stream := RawCallStream(kept))
-            stream.send(diff_of(8), run(0, X))
-            wait_for(lambda: 0 in stream.answers or stream.rpc.done())
-            if 0 not in stream.answers:
-                stream.half_close()
-            return 0 in stream.answers
+            with RawCallStream(kept) as stream:
+                stream.send(diff_of(8), run(0, X))
+                wait_for(lambda: 0 in stream.answers or stream.rpc.done())
+                return 0 in stream.answers
 
         assert not is_served()
         tokens.remove("bob")
         wait_for(is_served)
         stalled.reads.set()
         assert stalled.wait_ended() is grpc.StatusCode.UNAUTHENTICATED
-        with tried[-1] as busy, sc.connect(server.address, token=user, call_stream=False) as client:
-            _drain(server, client, idle, busy)
-
-
-def _drain(server: ServerProcess, client: sc.Client, idle: RawCallStream, busy: RawCallStream) -> None:
-    """The server waits for no open stream, and answers the calls of all."""
-    (worker,) = server.worker_pids()
-    os.kill(worker, signal.SIGSTOP)
-    busy.send(*(run(number, X) for number in range(1, 33)))
-    wait_for(lambda: client.usage().calls == 32)
-    server.process.send_signal(signal.SIGTERM)
-    assert idle.wait_ended() is grpc.StatusCode.OK
-    assert idle.draining
-    wait_for(lambda: busy.draining)
-    os.kill(worker, signal.SIGCONT)
-    for number in range(1, 33):
-        assert result(busy.answer(number)).tolist() == DIFFERENCE
-    assert server.process.wait(120) == 0
-
-
-def test_calls_of_a_stream_wait_for_the_mesh(private):
-    server = private
-    (killed,) = server.worker_pids()
-    with open_channel(server.address) as channel, RawCallStream(channel) as stream:
-        stream.send(diff_of(8), run(0, X))
-        stream.answer(0)
-        os.kill(killed, signal.SIGKILL)
-        wait_for(lambda: killed not in server.worker_pids())
-        stream.send(*(run(number, X) for number in range(1, 20)))
-        met = Counter(reason(stream.answer(number)) for number in range(1, 20))
-        assert set(met) <= {"", "MESH_RESTARTED"}
-        stream.send(run(20, X))
-        assert reason(stream.answer(20)) in {"", "MESH_RESTARTED"}
-        stream.send(run(21, X))
-        assert result(stream.answer(21)).tolist() == DIFFERENCE
 
 
 def is_launched(client: sc.Client) -> bool:
@@ -221,29 +167,6 @@ def is_launched(client: sc.Client) -> bool:
     """
     usage = client.usage()
     return (usage.calls, usage.queued_calls) in {(CHAIN, 0), (3, 1)}
-
-
-def test_a_chain_whose_worker_is_killed_fails_at_its_first_call_and_is_lost_at_the_rest(private):
-    (worker,) = private.worker_pids()
-    x, lease, handles = np.ones(8), b"lease of the chain", [bytes([i]) * 16 for i in range(1, CHAIN + 2)]
-    with (
-        sc.connect(private.address) as client,  # before the watchdog looks at the stopped worker
-        open_channel(private.address) as channel,
-        RawCallStream(channel) as stream,
-    ):
-        stream.send(prepare(0, call("add"), (8,), (8,), keep_results=True, lease_id=lease))
-        stream.send(diff_of(8, slot=1), run(0, x, x, result_handles=handles[:1]), run(1000, x, slot=1))
-        stream.send(run(999, handles[0], x, result_handles=[b"compiled" * 2]))
-        for number in (0, 999, 1000):
-            assert not reason(stream.answer(number))
-        stop(worker)
-        stream.send(*(run(i, handles[i - 1], x, result_handles=[handles[i]]) for i in range(1, CHAIN + 1)))
-        wait_for(lambda: is_launched(client))
-        os.kill(worker, signal.SIGKILL)
-        assert reason(stream.answer(1)) == "MESH_RESTARTED"
-        assert {reason(stream.answer(i)) for i in range(2, CHAIN + 1)} == {"ARRAY_LOST"}
-        stream.send(delete(*handles), run(1001, x, slot=1))
-        assert result(stream.answer(1001)).tolist() == [0.0] * 7
 
 
 @pytest.mark.parametrize("has_run", [True, False])

@@ -2,9 +2,7 @@
 
 import itertools
 import json
-import os
 import random
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +15,10 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import SMALL_WINDOW, call, execute, header, mesh, open_channel, operand, spec, token_of
-from end_to_end.processes import X, left_empty, wait_for
+from end_to_end.processes import X, left_empty, stopped, wait_for
 from faults import slow_kernel
-from faults.canary import beside_a_canary
-from faults.polite import is_quiet
+from faults.callers import beside_a_canary, is_quiet, settles
+from faults.gauges import MIB
 from servers import ServerProcess, running_server
 
 import shardcall as sc
@@ -29,7 +27,6 @@ from shardcall.v1 import array_pb2, kernel_service_pb2, kernel_service_pb2_grpc
 pytestmark = pytest.mark.long
 
 Stub = kernel_service_pb2_grpc.KernelServiceStub
-MIB = 1 << 20
 ROWS = itertools.count(100)
 """Shapes that were not compiled yet."""
 
@@ -54,12 +51,6 @@ def leaving(leaving_server: ServerProcess) -> Iterator[ServerProcess]:
     """A server of two devices with slots for many calls, which run on the mesh one at a time."""
     with left_empty(leaving_server) as server:
         yield server
-
-
-def settles(server: ServerProcess) -> None:
-    """Waits until nothing is left of the callers that left."""
-    with sc.connect(server.address, token=token_of("guest")) as client:
-        wait_for(lambda: is_quiet(client))
 
 
 def product(rows: int, **fields: object) -> kernel_service_pb2.ExecuteRequest:
@@ -187,9 +178,7 @@ def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
         client.diff(X, axis=0)
         stub = Stub(channel)
         stub.Execute(execute(operand(np.arange(6.0))))
-        (worker,) = leaving.worker_pids()
-        os.kill(worker, signal.SIGSTOP)
-        try:
+        with stopped(leaving):
             first = stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60)
             wait_for(lambda: client.usage().program_device_bytes > 0)
             waiting = [stub.Execute.future(execute(operand(np.arange(6.0))), timeout=60) for _ in range(5)]
@@ -200,8 +189,6 @@ def test_a_call_that_leaves_the_queue_is_out_of_it_at_once(leaving):
             with pytest.raises(sc.DeadlineExceededError, match="waiting for the mesh"):
                 client.diff(X, axis=0, timeout=1.0)
             assert client.usage().queued_calls == 1
-        finally:
-            os.kill(worker, signal.SIGCONT)
         for one in (first, waiting[0]):
             assert np.frombuffer(one.result().results[0].inline.data).tolist() == [1.0] * 5
         wait_for(lambda: is_quiet(client))

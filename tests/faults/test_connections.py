@@ -1,25 +1,33 @@
-"""Connections that send nothing, too much or nonsense, while a client beside them computes correctly."""
+"""Where a server listens, and connections and calls that send nothing, too much or nonsense, beside a client."""
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import open_channel, token_of
-from end_to_end.processes import X, wait_for
+from end_to_end.messages import SMALL_WINDOW, header, open_channel, token_of
+from end_to_end.processes import X, left_empty, wait_for
+from end_to_end.scraping import log_lines, metrics_url, scrape
 from faults import raw_connections as raw
-from faults.canary import beside_a_canary
-from servers import ServerProcess
+from faults.callers import beside_a_canary
+from faults.gauges import MIB
+from servers import ServerProcess, running_server
 
 import shardcall as sc
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2_grpc
 from shardcall_core.wire import token_file
-from shardcall_server.settings import Settings
+from shardcall_server.certificate_authority import make_authority
+from shardcall_server.frontend.access.ports import listen
+from shardcall_server.settings import Settings, SettingsError
+from shardcall_server.settings_sources import load_settings
 
-MIB = 1 << 20
 PLAN = "/shardcall.v1.KernelService/Plan"
 CHECK = "/grpc.health.v1.Health/Check"
 WATCH = "/grpc.health.v1.Health/Watch"
@@ -89,7 +97,7 @@ def test_huge_metadata_is_refused(unharmed, metadata):
 
 
 def test_idle_connections_block_no_others(unharmed):
-    with raw.connections(unharmed.address, 200, raw.idle_http2()) as sockets:
+    with raw.connections(unharmed.address, 200, raw.IDLE_HTTP2) as sockets:
         with sc.connect(unharmed.address) as client:
             assert client.kernels()
         assert raw.count_open(sockets) == 200
@@ -107,20 +115,9 @@ def test_a_connection_may_have_so_many_calls_and_so_much_metadata(server):
     assert received[raw.MAX_HEADER_LIST_SIZE] == 16 << 10
 
 
-def test_calls_that_are_cancelled_at_once_block_no_others(unharmed, figure):
-    count, metadata = 500, user_metadata()
-    with channel_to(unharmed.address) as channel:
-        plan = channel.unary_unary(PLAN)
-        for _ in range(count):
-            plan.future(b"", metadata=metadata).cancel()
-        with sc.connect(unharmed.address) as client:
-            assert client.kernels()
-    figure(f"{count} calls begun and cancelled at once")
-
-
 def test_connections_that_reset_their_calls_at_once_are_closed(unharmed, figure):
     """Rapid resets (CVE-2023-44487), from clients without a token."""
-    with raw.connections(unharmed.address, 4, raw.idle_http2()) as sockets:
+    with raw.connections(unharmed.address, 4, raw.IDLE_HTTP2) as sockets:
         with ThreadPoolExecutor(len(sockets)) as pool:
             counts = list(pool.map(raw.reset_streams, sockets))
         with sc.connect(unharmed.address) as client:
@@ -162,3 +159,165 @@ def test_calls_whose_requests_never_come_leave_threads_for_others(exclusive_serv
         assert {call.code() for call in calls if call.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         for call in calls:
             call.cancel()
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("impatient") / "log"
+
+
+@pytest.fixture(scope="module")
+def impatient_server(log: Path) -> Iterator[ServerProcess]:
+    with running_server(
+        "--stream-idle-s", "1", "--metrics-port", "0", devices=1, log=log, why="it waits for no stalled caller"
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def impatient(impatient_server: ServerProcess) -> Iterator[ServerProcess]:
+    """A server that waits a second for the next message of a call."""
+    with left_empty(impatient_server) as server:
+        yield server
+
+
+def refusals(log: Path) -> float:
+    """The number of calls that ended by stalling, on which metrics and log agree."""
+    lines = sum(line.get("reason") == "STREAM_IDLE" for line in log_lines(log))
+    counted = scrape(metrics_url(log)).total("shardcall_failed_calls_total", reason="STREAM_IDLE")
+    return counted if counted == lines else -1.0
+
+
+STALLS: dict[str, Callable[[grpc.Channel, Callable[..., Iterator[Any]]], object]] = {
+    "operand": lambda channel, silence: next(
+        kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(silence(header([1 << 20])), timeout=120)
+    ),
+    "question": lambda channel, silence: channel.stream_unary("/shardcall.v1.ServerInfoService/GetUsage")(
+        silence(), timeout=120
+    ),
+}
+
+
+@pytest.mark.parametrize("stall", STALLS.values(), ids=STALLS)
+def test_a_caller_that_sends_nothing_gets_an_error(impatient, log, silence, stall):
+    before = refusals(log)
+    with open_channel(impatient.address) as channel, pytest.raises(grpc.RpcError) as caught:
+        stall(channel, silence)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert caught.value.details() == (
+        "the caller sent nothing for 1 s, the longest that the server waits; repeat the call, or start the server with "
+        "a larger --stream-idle-s (STREAM_IDLE)"
+    )
+    wait_for(lambda: refusals(log) == before + 1)
+
+
+def test_a_caller_that_reads_nothing_gets_an_error(impatient, log):
+    before = refusals(log)
+    with sc.connect(impatient.address) as client, open_channel(impatient.address, SMALL_WINDOW) as channel:
+        array = client.put(np.zeros((4096, 1024)))  # 32 MiB: far more than a connection has on its way
+        get = array_service_pb2.GetArrayRequest(handle=bytes.fromhex(array.handle))
+        stream = array_service_pb2_grpc.ArrayServiceStub(channel).GetArray(get, timeout=120)
+        next(stream)
+        wait_for(lambda: refusals(log) == before + 1)
+        with pytest.raises(grpc.RpcError) as caught:
+            list(stream)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert caught.value.details().startswith("the caller took none of the results for 1 s")
+
+
+SERVING = {"tls_cert": "server.pem", "tls_key": "server.key"}
+SEGMENTS = r"unix .*/shardcall-[^/]+/segments"
+"""The segment broker, at which clients of the same user get their memory."""
+SESSIONS = r"unix .*/shardcall-[^/]+/"
+"""The sockets at which tokens of the same user are exchanged, one for each address."""
+
+
+def all_pids(pid: int) -> list[int]:
+    """A process and all its descendants."""
+    children: list[int] = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with open(f"/proc/{pid}/task/{task}/children") as listed:
+            children += map(int, listed.read().split())
+    return [pid, *(descendant for child in children for descendant in all_pids(child))]
+
+
+def test_a_certificate_that_grpc_cannot_serve_is_distinguished_from_a_port(tmp_path):
+    make_authority(tmp_path / "trust", [], 30)
+    files = {"tls_cert": f"{tmp_path}/trust/ca.pem", "tls_key": f"{tmp_path}/trust/ca.key"}
+    with pytest.raises(SettingsError, match=r"--tls-cert is '.*/ca\.pem', which .* --tls-key, .*; use server\.pem"):
+        listen(grpc.server(ThreadPoolExecutor(1)), load_settings({"port": 0, **files}))
+
+
+def check_sockets(server: ServerProcess, *flags: str) -> None:
+    """Raises unless a server listens where these flags say and nowhere else."""
+    with sc.connect(server.address) as client:
+        assert client.diff([1.0, 3.0]).array.tolist() == [2.0]
+        sockets = raw.listening(all_pids(server.process.pid))
+    port = server.address.rpartition(":")[2]
+    declared = [rf"tcp 127\.0\.0\.1:{port}", rf"tcp ::1:{port}"]
+    reached = ["localhost", r"127\.0\.0\.1", "::1"]
+    declared += [SESSIONS + rf"{host}:{port}" for host in reached]
+    declared += [SESSIONS + r"unix:[0-9a-f]{32}"] if "--unix-socket" in flags else []
+    declared += [] if "--no-segments" in flags else [SEGMENTS]
+    declared += [r"tcp 127\.0\.0\.1:\d+"] if "--metrics-port" in flags else []
+    declared += [rf"unix {os.getcwd()}/own\.sock"] if "--unix-socket" in flags else []
+    unmatched = sorted(sockets)
+    for pattern in declared:
+        one = next((socket for socket in unmatched if re.fullmatch(pattern, socket)), None)
+        assert one or "::1" in pattern, f"nothing listens at {pattern}: {sockets}"
+        unmatched = [socket for socket in unmatched if socket != one]
+    assert unmatched == []
+
+
+def test_only_what_was_declared_listens(server):
+    check_sockets(server)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tls", "says"),
+    [
+        ({}, False, "lacks TLS; use localhost, make certificates"),
+        ({"auth": False}, False, "lacks TLS and authentication; use localhost, make"),
+        ({"auth": False}, True, "lacks authentication; use localhost, leave out --no-auth, or add"),
+        ({"auth": False, "hosts": 2, "tls_client_ca": "/ca.pem"}, True, "lacks authentication of hosts; use localhost"),
+    ],
+)
+def test_other_machines_need_tls_and_a_caller_with_a_token(tmp_path, flags, tls, says):
+    if tls:
+        make_authority(tmp_path / "trust", [], 30)
+        flags = {**flags, "tls_cert": f"{tmp_path}/trust/server.pem", "tls_key": f"{tmp_path}/trust/server.key"}
+    server = MagicMock()
+    with pytest.raises(SettingsError, match=says):
+        listen(server, load_settings({"host": "0.0.0.0", **flags}))
+    assert not server.mock_calls, "settings are refused before it listens"
+
+
+@pytest.mark.parametrize(
+    ("files", "flags"),
+    [
+        (SERVING, {}),
+        ({**SERVING, "tls_client_ca": "ca.pem"}, {"auth": False}),
+        ({}, {"auth": False, "insecure_allow_remote": True}),
+    ],
+    ids=["TLS and tokens", "TLS and certificates of clients", "whoever asks for it"],
+)
+def test_other_machines_are_let_in_by_tls_with_tokens_or_certificates_or_on_request(tmp_path, files, flags):
+    make_authority(tmp_path / "trust", [], 30)
+    paths = {name: f"{tmp_path}/trust/{file}" for name, file in files.items()}
+    server = MagicMock()
+    server.add_insecure_port.return_value = server.add_secure_port.return_value = 1
+    assert listen(server, load_settings({"host": "0.0.0.0", "port": 0, **paths, **flags})) == "0.0.0.0:1"
+    assert server.add_secure_port.called is bool(files)
+    assert server.add_insecure_port.called is not bool(files)
+
+
+def test_a_worker_has_no_connection_to_clients(server):
+    """It shares memory with them, and the front end passes on everything else."""
+    x = np.arange(float(1 << 20))
+    with sc.connect(server.address) as client, sc.connect(server.address, shared_memory=False) as plain:
+        for caller in (client, plain):
+            np.testing.assert_array_equal(caller.diff(x).array, np.ones(x.size - 1))
+        workers = [pid for worker in server.worker_pids() for pid in all_pids(worker)]
+        assert workers
+        assert raw.sockets(workers) == {"unix"}
+        assert "tcp" in raw.sockets([server.process.pid])

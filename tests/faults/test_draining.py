@@ -1,6 +1,5 @@
 """SIGTERM under load: admitted calls are answered, and new calls are refused with a reason."""
 
-import os
 import signal
 import threading
 from collections import Counter
@@ -9,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 import numpy as np
-from end_to_end.processes import wait_for
+from end_to_end.processes import stopped, wait_for
 from servers import ServerProcess
 
 import shardcall as sc
@@ -45,19 +44,15 @@ def in_flight(
     server: ServerProcess, clients: list[sc.Client], pool: ThreadPoolExecutor, count: int
 ) -> Iterator[list[Future[np.ndarray]]]:
     """Calls that all wait for a stopped worker, which continues when the body ends."""
-    (worker,) = server.worker_pids()
 
     def product(number: int) -> np.ndarray:
         return clients[number % len(clients)].matmul(WORKING * number, WORKING, timeout=120).array
 
     assert product(1)[0, 0] == 32.0  # compiled
-    os.kill(worker, signal.SIGSTOP)
-    try:
+    with stopped(server):
         calls = [pool.submit(product, number) for number in range(count)]
         wait_for(lambda: clients[0].usage().calls == count)
         yield calls
-    finally:
-        os.kill(worker, signal.SIGCONT)
 
 
 def is_refused(client: sc.Client) -> bool:

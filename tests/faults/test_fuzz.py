@@ -1,4 +1,4 @@
-"""Requests, frames and graphs changed at random: each is served rightly or refused by name, and others stay right."""
+"""Requests changed at random are served rightly or refused by name; those that claim much, at little cost."""
 
 import os
 import time
@@ -10,23 +10,89 @@ from functools import partial
 import grpc
 import numpy as np
 import pytest
-from end_to_end.messages import INVALID, call, details, mesh, open_channel, tensor
-from faults.bad_input_rows import send
-from faults.canary import beside_a_canary
-from faults.gauges import MIB
+from end_to_end.messages import INVALID, details, mesh, open_channel, spec, tensor
+from faults.bad_input_rows import BIG, X8, call, inline_operand, send
+from faults.bad_input_rows_parameters import LARGE
+from faults.callers import beside_a_canary
+from faults.gauges import MIB, Gauges
 from faults.graph_mutations import mutated_call
-from faults.mutations import Mutations, ValidRequest
-from faults.mutations_seeds import valid_requests
+from faults.mutations import MutatedRequest, Mutations, ValidRequest, valid_requests
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, put, read, result, run
-from faults.right_answers import wrong
 from faults.test_bad_input import SERVER_DETAILS
 from google.rpc import status_pb2
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import call_stream_pb2
+from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, call_stream_pb2, kernel_service_pb2
+from shardcall_core.types.element_types import to_dtype
+from shardcall_server.host_memory import memory_bytes
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.long]
+
+
+def wrong(channel: grpc.Channel, request: MutatedRequest, answers: list[bytes]) -> str | None:
+    """Describes the fault of an answer; empty for none, None where the right answer is not known.
+
+    Known are differences of arrays in the message, which NumPy takes too, and arrays that were put: they come back.
+    """
+    if request.method == "PutArray":
+        return _put(channel, request, array_service_pb2.PutArrayResponse.FromString(answers[0]))
+    if request.method == "Execute":
+        sent = kernel_service_pb2.ExecuteRequest.FromString(request.messages[0])
+        result = kernel_service_pb2.ExecuteResponse.FromString(answers[0]).results[0]
+        return _difference(sent, result.type, result.inline.data, result.WhichOneof("source"))
+    return None
+
+
+def _put(channel: grpc.Channel, request: MutatedRequest, answer: array_service_pb2.PutArrayResponse) -> str:
+    messages = [array_service_pb2.PutArrayRequest.FromString(data) for data in request.messages]
+    sent = messages[0].header.array.inline.data + b"".join(message.chunk.data for message in messages[1:])
+    stub = array_service_pb2_grpc.ArrayServiceStub(channel)
+    handle = answer.array.handle
+    got = list(stub.GetArray(array_service_pb2.GetArrayRequest(handle=handle), timeout=60))
+    stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[handle]), timeout=60)
+    source = got[0].header.array
+    data = source.inline.data + b"".join(message.chunk.data for message in got)
+    return "" if data == sent else f"put {sent[:100]!r} and got {data[:100]!r}"
+
+
+def _difference(sent: kernel_service_pb2.ExecuteRequest, array_type, data: bytes, source: str) -> str | None:
+    if sent.call.kernel != "diff" or source != "inline":
+        return None
+    arrays = [_array(operand) for operand in sent.operands]
+    options = {name: value.int_value for name, value in sent.call.parameters.items()}
+    if not arrays or any(array is None or not array.size for array in arrays) or len(arrays) > 3:
+        return None
+    if any(value.WhichOneof("kind") != "int_value" for value in sent.call.parameters.values()):
+        return None
+    edges = dict(zip(("prepend", "append"), arrays[1:], strict=False))
+    if "n" in options:  # NumPy continues when no row is left
+        options["n"] = min(options["n"], 1 + sum(array.size for array in arrays))
+    with np.errstate(all="ignore"):
+        expected = np.diff(arrays[0], **options, **edges)
+    result = np.frombuffer(data, to_dtype(array_type.element_type)).reshape(array_type.shape)
+    return "" if _equal(result, expected) else f"answered {result.tolist()} where NumPy has {expected.tolist()}"
+
+
+def _array(operand: kernel_service_pb2.Operand) -> np.ndarray | None:
+    """An operand as NumPy has it; None for one that is elsewhere, and for types that NumPy itself lacks."""
+    if operand.WhichOneof("source") != "inline":
+        return None
+    dtype = to_dtype(operand.type.element_type)
+    if dtype.kind not in "biufc" or not dtype.isbuiltin:
+        return None
+    return np.frombuffer(operand.inline.data, dtype).reshape(operand.type.shape)
+
+
+def _equal(result: np.ndarray, expected: np.ndarray) -> bool:
+    """True if results are the same, except for numbers so small that the platform flushes them to zero."""
+    if result.shape != expected.shape or result.dtype != expected.dtype:
+        return False
+    if result.dtype.kind in "biu":
+        return bool(np.array_equal(result, expected))
+    tiny = float(np.finfo(result.dtype).tiny)
+    return bool(np.allclose(result, expected, rtol=1e-6, atol=16 * tiny, equal_nan=True))
+
 
 SEED = os.environ.get("FUZZ_SEED", "2")
 COUNT, GRAPHS = 10_000, 5_000
@@ -207,3 +273,123 @@ def test_mutated_frames_are_refused_by_name_or_served_rightly(target, figure):
             return outcome
 
         fuzz(target, figure, attempt, COUNT, 4, 120.0)
+
+
+_WARM_UP = 5
+_ROUNDS = 50
+_GROWTH_BYTES = 16 * MIB  # steps of the allocators, over all rounds; a claim that took a MiB would take one a round
+_MESSAGE_BYTES = (4 << 20) - 64
+_RATIO = 20.0
+_BOMBS = [
+    ("2^40 twice", call(), [tensor(2**40, 2**40)], "INVALID_SHAPE"),
+    ("1000 axes", call(), [tensor(*[1] * 1000)], "INVALID_SHAPE"),
+    ("32 axes of 2^60", call(), [tensor(*[2**60] * 32)], "INVALID_SHAPE"),
+    *((*claim, "CALL_TOO_LARGE") for claim in LARGE),
+    ("an axis of 2^63 - 1", call(parameters={"axis": BIG}), [tensor(8, 4)], "AXIS_OUT_OF_RANGE"),
+    ("order 10^9 of a GiB", call(parameters={"n": 10**9}), [tensor(10**9 + 2, 0)], "OK"),
+    ("order 10^9", call(parameters={"n": 10**9}), [tensor(8, 4)], "OK"),
+    ("a mesh of 2^1008", call(mesh=mesh(**{f"x{i}": BIG for i in range(16)})), [tensor(8)], "NOT_ENOUGH_DEVICES"),
+    ("16,384 devices", call(mesh=mesh(*range(1 << 14), x=8)), [tensor(8)], "MALFORMED_REQUEST"),
+    ("copies on all devices", call(mesh=X8, in_specs=[spec()]), [tensor(memory_bytes() // 72)], "OUT_OF_DEVICE_MEMORY"),
+]
+
+
+def _length(n: int) -> bytes:
+    more = []
+    while n > 127:
+        more.append(n & 127 | 128)
+        n >>= 7
+    return bytes([*more, n])
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + _length(len(data)) + data
+
+
+def _full_of(unit: bytes) -> bytes:
+    return unit * (_MESSAGE_BYTES // len(unit))
+
+
+_DIFF = _field(1, b"diff")
+_PARAMETER = _field(2, _field(1, b"%06d" % 0))[:-6] + b"%06d"
+_CALL, _OPERAND = _field(1, _DIFF), _field(2, tensor(8).SerializeToString())
+_INTEGERS = _field(5, _field(1, _full_of(b"\1")))
+_UNFOLDING = {
+    "operands": _CALL + _full_of(_field(2, b"")),
+    "specs": _field(1, _DIFF + _full_of(_field(4, b""))) + _OPERAND,
+    "entries of a spec": _field(1, _DIFF + _field(4, _field(1, _full_of(_field(1, b""))))) + _OPERAND,
+    "axes of an entry": _field(1, _DIFF + _field(4, _field(1, _field(1, _full_of(_field(1, b"")))))) + _OPERAND,
+    "mesh axes": _field(1, _DIFF + _field(3, _full_of(_field(1, b"")))) + _OPERAND,
+    "device ids": _field(1, _DIFF + _field(3, _field(2, _full_of(b"\1")))) + _OPERAND,
+    "sizes of a shape": _CALL + _field(2, b"\x08\x0f" + _field(2, _full_of(b"\1"))),
+    "integers of a list": _field(1, _DIFF + _field(2, _field(1, b"axis") + _field(2, _INTEGERS))) + _OPERAND,
+    "parameters": _field(1, _DIFF + b"".join(_PARAMETER % i for i in range(200_000))) + _OPERAND,
+    "a kernel's name": _field(1, _field(1, _full_of(b"d"))) + _OPERAND,
+    "a strategy's name": _field(1, _DIFF + _field(6, _full_of(b"d"))) + _OPERAND,
+}
+"""Plans of 4 MiB, most of it one part that takes next to nothing on the wire."""
+
+
+@pytest.fixture(scope="module")
+def watched() -> Iterator[ServerProcess]:
+    with running_server("--no-spare-worker", why="its memory is watched") as server:  # a spare grows while it imports
+        yield server
+
+
+def _timed(channel: grpc.Channel, method: str, data: bytes) -> tuple[float, str]:
+    """Returns the seconds until an answer and its reason, or OK."""
+    began, reason = time.monotonic(), "OK"
+    try:
+        list(send(channel, method, [data], timeout=120))
+    except grpc.RpcError as error:
+        reason = details(error)["ErrorInfo"].reason
+    return time.monotonic() - began, reason
+
+
+def _growth(server: ServerProcess, channel: grpc.Channel, method: str, *datas: bytes) -> tuple[int, set[str], float]:
+    """Sends claims many times; returns the growth of the server's memory, the reasons and the median seconds."""
+
+    def memory() -> int:
+        return sum(Gauges.of(pid, 0.0).memory_bytes for pid in (server.process.pid, *server.worker_pids()))
+
+    for data in datas * _WARM_UP:
+        _timed(channel, method, data)
+    before = memory()
+    outcomes = [_timed(channel, method, data) for data in datas * _ROUNDS]
+    grown = memory() - before
+    return grown, {reason for _, reason in outcomes}, float(np.median([took for took, _ in outcomes]))
+
+
+def test_what_claims_much_is_answered_at_once_and_takes_no_memory(watched, figure):
+    with open_channel(watched.address) as channel, beside_a_canary(watched, figure):
+        for name, asked, operands, expected in _BOMBS:
+            data = kernel_service_pb2.PlanRequest(call=asked, operands=operands).SerializeToString()
+            grown, reasons, took = _growth(watched, channel, "Plan", data)
+            figure(f"{name} × {_ROUNDS}: median {1e3 * took:.1f} ms, growth {grown / MIB:.2f} MiB")
+            assert reasons == {expected}, name
+            assert grown < _GROWTH_BYTES, name
+
+
+def test_claims_in_a_stream_and_in_a_message_take_no_memory(watched, figure):
+    requests = [
+        kernel_service_pb2.ExecuteRequest(call=call(), operands=[inline_operand(shape, bytes(8))])
+        for shape in ((2**27,), (2**47,), (2**40, 2**40), (1,) * 1000)
+    ]
+    with open_channel(watched.address) as channel:
+        grown, _, took = _growth(watched, channel, "Execute", *(request.SerializeToString() for request in requests))
+    figure(f"claims: median {1e3 * took:.1f} ms, growth {grown / MIB:.2f} MiB")
+    assert grown < _GROWTH_BYTES
+
+
+def test_no_part_of_a_message_takes_longer_to_refuse_than_to_read(watched, figure):
+    """Two million parts are read in a tenth of a second; checking each would block all calls for half a minute."""
+    best = {}
+    with open_channel(watched.address, [("grpc.max_send_message_length", -1)]) as channel:
+        for name, data in _UNFOLDING.items():
+            tries = [_timed(channel, "Plan", data) for _ in range(3)]
+            best[name] = min(took for took, _ in tries)
+            assert "OK" not in {reason for _, reason in tries}, name
+    floor = best["specs"]  # the same number of messages, which are counted before any is looked at
+    slowest = max(best, key=best.__getitem__)
+    figure(f"4 MiB of parts: {1e3 * floor:.0f} ms for specs, {1e3 * best[slowest]:.0f} ms for {slowest}")
+    assert best[slowest] < _RATIO * max(floor, 0.05), best

@@ -3,25 +3,19 @@
 import gc
 import itertools
 import os
-import resource
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 from end_to_end.processes import left_empty, wait_for
+from faults.gauges import MIB, Gauges
 from faults.restarting import RestartingServer
 from faults.test_handles import MESH, operate
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
-
-
-def resident_mib(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/statm").read_text().split()
-    return int(fields[1]) * resource.getpagesize() / 2**20
 
 
 def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful):
@@ -41,11 +35,11 @@ def test_memory_stays_flat_while_arrays_are_created_and_dropped(forgetful):
 
         make(count // 10)
         pids = [os.getpid(), forgetful.running.process.pid, *forgetful.running.worker_pids()]
-        before = [resident_mib(pid) for pid in pids]
+        before = [Gauges.of(pid, 0.0).memory_bytes for pid in pids]
         make(count)
-        grown = [resident_mib(pid) - mib for pid, mib in zip(pids, before, strict=True)]
+        grown = [Gauges.of(pid, 0.0).memory_bytes - held for pid, held in zip(pids, before, strict=True)]
         # 3 KiB for each would be 300 MiB of 100,000.
-        assert max(grown) < 40
+        assert max(grown) < 40 * MIB
 
 
 @pytest.fixture(scope="module")

@@ -1,33 +1,26 @@
 """Hosts of a mesh that are killed, frozen, cut off or slow, those that leave, and those that take over a rank."""
 
 import functools
+import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import grpc
 import numpy as np
 import pytest
-from clusters import Cluster, child_pids, running_cluster
+from clusters import AgentProcess, Cluster, child_pids, running_cluster
 from end_to_end.messages import token_of
 from end_to_end.processes import X, wait_for
 from faults.callers import ENDS_OF_THE_MESH, TIMEOUT_S, Callers, diff, diff_of_one_that_stays, matmul, put_and_get
+from faults.cutting_proxy import CuttingProxy
 from faults.gauges import Gauges
-from faults.host_faults import (
-    ActiveFault,
-    Hosts,
-    freeze_host,
-    freeze_worker,
-    kill_agent,
-    kill_worker,
-    lose_host,
-    proxied_cluster,
-    slow_worker,
-)
 from faults.raw_connections import established
 from faults.scripted_agent import ScriptedAgent, hello
 from servers import alive, holds_nothing
@@ -35,6 +28,7 @@ from servers import alive, holds_nothing
 import shardcall as sc
 from shardcall import P
 from shardcall_core.wire import token_file
+from shardcall_core.wire.token_file import TOKEN_VARIABLE, user_name
 from shardcall_server.frontend.workers.exit_reason import ExitReason
 from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.quarantine import Quarantine
@@ -42,6 +36,130 @@ from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
 
 pytestmark = pytest.mark.long
+
+_RUNS_S, _STANDS_S = 0.01, 1.2  # of a worker that gets almost no processor: a hundredth
+
+
+@dataclass
+class Hosts:
+    """The hosts of a cluster: each reaches the front end through a proxy of its own.
+
+    Attributes:
+        cluster: the server.
+        proxies: by the names of the hosts.
+        options: of each agent.
+    """
+
+    cluster: Cluster
+    proxies: dict[str, CuttingProxy] = field(default_factory=dict)
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def start(self, name: str) -> AgentProcess:
+        """Starts a host's agent, as a service manager does after an exit."""
+        self.cluster.hosts_address = self.proxies[name].address
+        # Behind a proxy an agent finds no token by itself.
+        token = {TOKEN_VARIABLE: token_of(user_name())}
+        return self.cluster.start_agent(name, *self.options[name], environment=token)
+
+    def worker(self, name: str) -> int:
+        """The process id of a host's worker."""
+        (pid,) = self.cluster.agents[name].worker_pids()
+        return pid
+
+
+@contextmanager
+def proxied_cluster(devices_per_host: int, *server_options: str, **hosts: tuple[str, ...]) -> Iterator[Hosts]:
+    """A cluster that is ready, and gone afterwards.
+
+    Args:
+        devices_per_host: virtual CPU devices of each host.
+        *server_options: for ``shardcall serve``.
+        **hosts: the options of each agent, by the host's name.
+    """
+    with ExitStack() as stack:
+        cluster = Cluster(len(hosts), server_options, {})
+        stack.callback(cluster.end)
+        address = cluster.log.wait_for(r'"by": "shardcall worker --join (\S+?)"')[1]
+        running = Hosts(cluster)
+        for name, options in hosts.items():
+            running.proxies[name] = stack.enter_context(CuttingProxy(address))
+            running.options[name] = ("--devices", str(devices_per_host), *options)
+            running.start(name)
+        cluster.wait_ready()
+        yield running
+
+
+@dataclass
+class ActiveFault:
+    """A fault in progress.
+
+    Attributes:
+        mend: the administrator's repair once the fault was noticed; None where the server recovers by itself.
+        is_gone: whether the front end is to miss the host before that.
+    """
+
+    mend: Callable[[], None] | None = None
+    is_gone: bool = False
+
+
+def kill_worker(hosts: Hosts, name: str) -> ActiveFault:
+    os.kill(hosts.worker(name), signal.SIGKILL)
+    return ActiveFault()
+
+
+def kill_agent(hosts: Hosts, name: str) -> ActiveFault:
+    """Kills an agent; it is started again as by a service manager."""
+    agent = hosts.cluster.agents[name]
+    agent.process.kill()
+
+    def start_again() -> None:
+        agent.process.wait()
+        hosts.start(name)
+
+    return ActiveFault(start_again, is_gone=True)
+
+
+def freeze_worker(hosts: Hosts, name: str) -> ActiveFault:
+    os.kill(hosts.worker(name), signal.SIGSTOP)
+    return ActiveFault()
+
+
+def freeze_host(hosts: Hosts, name: str) -> ActiveFault:
+    """Stops an agent and its worker, like a machine or a container that is paused."""
+    pids = [hosts.cluster.agents[name].process.pid, hosts.worker(name)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+    def thaw() -> None:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    return ActiveFault(thaw, is_gone=True)
+
+
+def lose_host(hosts: Hosts, name: str) -> ActiveFault:
+    """Blocks all traffic between an agent and the front end."""
+    proxy = hosts.proxies[name]
+    proxy.swallow()
+    return ActiveFault(proxy.heal, is_gone=True)
+
+
+def slow_worker(hosts: Hosts, name: str) -> ActiveFault:
+    """Leaves a worker almost no processor time until it exits."""
+    pid = hosts.worker(name)
+
+    def stop_and_go() -> None:
+        with suppress(ProcessLookupError):
+            while True:
+                os.kill(pid, signal.SIGSTOP)
+                time.sleep(_STANDS_S)
+                os.kill(pid, signal.SIGCONT)
+                time.sleep(_RUNS_S)
+
+    threading.Thread(target=stop_and_go, name="slow", daemon=True).start()
+    return ActiveFault()
+
 
 _ROUNDS = 20
 _START_S = 600.0
@@ -137,7 +255,7 @@ def test_nothing_is_left_when_agents_and_front_end_end():
         pids = [hosts.cluster.process.pid]
         for agent in hosts.cluster.agents.values():
             pids += [agent.process.pid, *child_pids(agent.process.pid)]
-        leaver = hosts.agent("h2")
+        leaver = hosts.cluster.agents["h2"]
         leaver.process.terminate()
         assert leaver.process.wait(60) == 0
         wait_for(lambda: client.usage().mesh.missing != "")
@@ -229,16 +347,6 @@ def test_a_host_behind_a_slow_line_is_not_behind():
         hosts.proxies["h2"].slow_down(4e6)
         with client.put(x, mesh=mesh, spec=P("x"), timeout=_START_S) as kept:
             np.testing.assert_array_equal(kept.get(timeout=_START_S), x)
-        assert client.usage().mesh.restarts == 0
-
-
-def test_a_program_on_one_host_blocks_no_others():
-    """The others have no work in it and finish at once: that host is not behind."""
-    x, window = np.ones(1 << 15, np.float32), np.ones(1 << 13, np.float32)  # over a second
-    with running_cluster(2, 1, "--straggler-timeout-s", "0.5") as cluster, sc.connect(cluster.address) as client:
-        for device in (0, 1):
-            mesh = sc.Mesh(x=1, device_ids=[device])
-            np.testing.assert_array_equal(client.convolve(x, window, mesh=mesh, timeout=_START_S).array[:3], [1, 2, 3])
         assert client.usage().mesh.restarts == 0
 
 

@@ -70,33 +70,6 @@ def test_nonsense_after_the_hello_ends_the_visit_and_nothing_else(waiting, user_
         assert agent.end()[0] is _INVALID
 
 
-@pytest.mark.parametrize(
-    ("versions", "why"),
-    [
-        ({"shardcall": "0.0.1"}, r"host other has shardcall 0\.0\.1 and the server .*; install the same"),
-        ({"jax": "9.9"}, r"host other has JAX 9\.9 \(jaxlib .*\) and the hosts that joined first have .*"),
-        ({"jaxlib": "9.9"}, r"host other has JAX .* \(jaxlib 9\.9\) and the hosts that joined first have .*"),
-    ],
-)
-def test_other_versions_are_refused_with_the_reason(waiting, user_token, versions, why):
-    with ScriptedAgent(waiting.hosts_address, user_token, hello("first")) as agent:
-        assert agent.hears() == "welcome"
-    code, details = end(waiting, user_token, hello("other", **versions))
-    assert code is grpc.StatusCode.FAILED_PRECONDITION
-    waiting.log.wait_for(why)
-    assert "host other has" in details
-
-
-def test_of_two_agents_with_one_name_the_former_stays(waiting, user_token):
-    with ScriptedAgent(waiting.hosts_address, user_token, hello("twin")) as former:
-        assert former.hears() == "welcome"
-        code, details = end(waiting, user_token, hello("twin"))
-        assert code is grpc.StatusCode.UNAVAILABLE, "it may try again"
-        assert details == "a host twin is there already; give every host a --name of its own"
-        former.say(b"\x12\x00")
-        assert former._call.is_active()
-
-
 @rows(
     ("options", "says"),
     [

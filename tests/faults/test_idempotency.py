@@ -139,30 +139,6 @@ def test_the_same_id_gives_the_same_array_and_another_request_is_refused(exclusi
         stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[first.array.handle]))
 
 
-def test_twenty_sendings_at_once_make_one_array(exclusive_server, observer):
-    metadata = [("shardcall-request-id", secrets.token_hex(8))]
-    request = execute(operand(np.arange(6.0)), keep_results=True, lease_id=secrets.token_bytes(16))
-    with open_channel(exclusive_server.address) as channel, ThreadPoolExecutor(20) as pool:
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        answers = list(pool.map(lambda _: stub.Execute(request, metadata=metadata), range(20)))
-        assert len({answer.results[0].resident.handle for answer in answers}) == 1
-        assert observer.usage().arrays == 1
-        arrays = array_service_pb2_grpc.ArrayServiceStub(channel)
-        arrays.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[answers[0].results[0].resident.handle]))
-
-
-def test_what_failed_is_run_when_it_is_repeated(exclusive_server, observer):
-    metadata = [("shardcall-request-id", secrets.token_hex(8))]
-    lease = secrets.token_bytes(16)
-    with open_channel(exclusive_server.address) as channel:
-        stub = array_service_pb2_grpc.ArrayServiceStub(channel)
-        with pytest.raises(grpc.RpcError) as caught:
-            stub.PutArray(_put_requests(b"short", lease), metadata=metadata)
-        assert caught.value.code() is INVALID
-        put = stub.PutArray(_put_requests(np.arange(4.0).tobytes(), lease), metadata=metadata)
-        assert stub.DeleteArrays(array_service_pb2.DeleteArraysRequest(handles=[put.array.handle])).deleted_count == 1
-
-
 def test_a_pure_call_is_run_whenever_it_is_sent(exclusive_server, observer):
     metadata = [("shardcall-request-id", secrets.token_hex(8))]
     with open_channel(exclusive_server.address) as channel:

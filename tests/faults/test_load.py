@@ -11,9 +11,11 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import EXHAUSTED, chunk, details, execute, header, open_channel, operand, token_of
-from end_to_end.processes import X, left_empty, wait_for
+from end_to_end.processes import X, left_empty, stopped, wait_for
 from end_to_end.segments_by_hand import held_segment
-from faults.polite import Outcome, all_at_once, is_quiet
+from faults.callers import is_quiet, settles
+from faults.gauges import MIB
+from faults.polite import Outcome, all_at_once
 from servers import ServerProcess, running_server
 
 import shardcall as sc
@@ -22,7 +24,7 @@ from shardcall.v1.segment_service_pb2_grpc import SegmentServiceStub
 
 pytestmark = pytest.mark.long
 
-MIB = 1 << 20
+SEPARATE_CONNECTION = [("grpc.use_local_subchannel_pool", 1)]
 SMALL = np.arange(6.0)
 LARGE = np.arange(float(MIB))  # 8 MiB
 DIFFERENCES = bytes(np.ones(MIB - 1).data)
@@ -59,19 +61,10 @@ def small(channel: grpc.Channel) -> Callable[[], grpc.Future]:
     return partial(stub.Execute.future, request, timeout=600)
 
 
-def settles(server: ServerProcess) -> None:
-    """True if nothing is left of all those calls."""
-    with sc.connect(server.address) as client:
-        wait_for(lambda: is_quiet(client))
-
-
 def test_many_channels_at_once(crowded):
     calls_per_channel = 100
     with ExitStack() as stack:
-        channels = [
-            stack.enter_context(open_channel(crowded.address, [("grpc.use_local_subchannel_pool", 1)]))
-            for _ in range(64)
-        ]
+        channels = [stack.enter_context(open_channel(crowded.address, SEPARATE_CONNECTION)) for _ in range(64)]
         assert is_right(small(channels[0])().result())
         outcome = all_at_once([small(channel) for channel in channels for _ in range(calls_per_channel)], is_right)
     outcome.check(64 * calls_per_channel)
@@ -88,10 +81,9 @@ def test_a_thousand_threads_of_one_client_with_arrays_of_eight_mib(crowded):
 
 
 def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow, silence):
-    options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
     with (
-        open_channel(narrow.address, options) as channel,
-        open_channel(narrow.address, options) as more,
+        open_channel(narrow.address, SEPARATE_CONNECTION) as channel,
+        open_channel(narrow.address, SEPARATE_CONNECTION) as more,
         open_channel(narrow.address, token=token_of("guest")) as others,
     ):
         stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
@@ -117,10 +109,9 @@ def test_a_limit_says_whose_it_is_and_what_waiting_is_good_for(narrow, silence):
 
 def test_stalled_uploads_of_two_clients_keep_a_third_from_nothing(narrow, silence):
     with ExitStack() as stack, sc.connect(narrow.address, token=token_of("guest"), retries=False) as third:
-        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
         held = []
         for token in ("runner", "runner", "owner"):
-            channel = stack.enter_context(open_channel(narrow.address, options, token=token_of(token)))
+            channel = stack.enter_context(open_channel(narrow.address, SEPARATE_CONNECTION, token=token_of(token)))
             stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
             held += [stub.ExecuteStream(silence(header([4, 100])), timeout=60) for _ in range(8)]
         wait_for(lambda: third.usage().calls == 8)  # all upload slots
@@ -149,13 +140,9 @@ def test_the_refusal_arrives_while_every_thread_is_busy(narrow):
     with open_channel(narrow.address) as channel, sc.connect(narrow.address) as client:
         client.diff(X, axis=0)
         assert is_right(small(channel)().result())
-        (worker,) = narrow.worker_pids()
-        os.kill(worker, signal.SIGSTOP)
-        try:
+        with stopped(narrow):
             futures = [small(channel)() for _ in range(1500)]
             wait_for(lambda: sum(future.done() for future in futures) >= 1492)
-        finally:
-            os.kill(worker, signal.SIGCONT)
         for future in futures:
             error = future.exception()
             if error is None:

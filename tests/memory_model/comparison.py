@@ -4,11 +4,10 @@ import os
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from memory_model.programs import Program, compiled, drawn_program, live, new_space, run
+from memory_model.programs import Program, drawn_program, live, new_space, run
 
 import shardcall as sc
 
@@ -30,92 +29,35 @@ _NOT_REFUSED = (
 """Parts of NumPy's messages about what arrays on the mesh do not refuse."""
 
 _SEED = os.environ.get("FUZZ_SEED", "2")
-_MAX_SHOWN, _MAX_SKIPPED = 12, 0.3
-
-
-@dataclass
-class Tally:
-    """The totals of a comparison.
-
-    Attributes:
-        programs: the programs.
-        statements: their statements.
-        skipped: the statements that were refused by name, by the reason.
-        faults: the descriptions of programs that differ, the shortest form of each.
-    """
-
-    programs: int = 0
-    statements: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    faults: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        skipped = ", ".join(f"{reason} {count}" for reason, count in self.skipped.most_common(4))
-        return f"{self.programs} programs, {self.statements} statements, refused by name: {skipped or 'none'}"
-
-
-def check(
-    difference_of: Callable[[Program, Tally], str], programs: Sequence[Program] | Any, tally: Tally, *, shown: int = 20
-) -> None:
-    """Compares programs; adds the shortest form of those that differ to the faults.
-
-    Args:
-        difference_of: compares a program; returns the difference, empty if there is none.
-        programs: the programs.
-        tally: counts what was compared.
-        shown: the number of faults behind which no others are looked for.
-    """
-    for program in programs:
-        tally.programs += 1
-        difference = difference_of(program, tally)
-        if not difference:
-            continue
-        shorter, difference = shortest(program, difference, lambda program: difference_of(program, Tally()))
-        tally.faults.append(f"{shorter.source()}\n# {difference}")
-        if len(tally.faults) >= shown:
-            return
+_MAX_LINES, _MAX_FAULTS, _MAX_REFUSED = 12, 20, 0.3
 
 
 def compare_drawn(
-    comparison: Callable[[Program, Tally], str],
+    comparison: Callable[[Program, Counter[str]], str],
     numbers: range,
     record_property: Callable[[str, object], None],
     **options: bool,
 ) -> None:
     """Compares random programs, which are drawn by their numbers, and records the totals as a figure.
 
+    Args:
+        comparison: returns the difference of a program, empty if there is none, and counts it if it is refused by name.
+        numbers: the numbers of the programs.
+        record_property: the fixture.
+        **options: of the draw.
+
     Raises:
         AssertionError: if a program differs, or too many are refused by name.
     """
-    tally = Tally()
-    check(comparison, (drawn_program(_SEED, number, **options) for number in numbers), tally)
-    record_property("figure", f"memory model, seed {_SEED}: {tally}")
-    assert not tally.faults, "\n\n".join([f"{len(tally.faults)} programs differ", *tally.faults])
-    assert tally.skipped.total() < max(2, _MAX_SKIPPED * tally.programs), str(tally)
-
-
-def shortest(program: Program, difference: str, difference_of: Callable[[Program], str]) -> tuple[Program, str]:
-    """Returns a program without the statements and arrays that a difference does not need, and the difference."""
-    position = len(program.lines)
-    while position:
-        position -= 1
-        lines = program.lines[:position] + program.lines[position + 1 :]
-        failing = frozenset(i - (i > position) for i in program.failing if i != position)
-        shorter = replace(program, lines=lines, failing=failing)
-        if lines and _is_good(shorter) and (other := difference_of(shorter)):
-            program, difference = shorter, other
-            position = min(position, len(program.lines))
-    for name in list(program.inputs):
-        shorter = replace(program, inputs={key: text for key, text in program.inputs.items() if key != name})
-        if shorter.inputs and _is_good(shorter) and (other := difference_of(shorter)):
-            program, difference = shorter, other
-    return program, difference
-
-
-def _is_good(program: Program) -> bool:
-    """Returns whether NumPy refuses the statements that it refused before, and no others."""
-    space = new_space(program.inputs, lambda x: x)
-    return all((run(line, space) is not None) == (i in program.failing) for i, line in enumerate(program.lines))
+    refused, faults = Counter[str](), list[str]()
+    for number in numbers:
+        program = drawn_program(_SEED, number, **options)
+        if difference := comparison(program, refused):
+            faults.append(f"{program.source()}\n# {difference}")
+    figure = f"memory model, seed {_SEED}: {len(numbers)} programs, refused by name: {dict(refused.most_common(4))}"
+    record_property("figure", figure)
+    assert not faults, "\n\n".join([f"{len(faults)} programs differ", *faults[:_MAX_FAULTS]])
+    assert refused.total() < max(2, _MAX_REFUSED * len(numbers)), figure
 
 
 class EagerComparison:
@@ -131,7 +73,7 @@ class EagerComparison:
         self._put = put
         self._reads_all = reads_all
 
-    def __call__(self, program: Program, tally: Tally) -> str:
+    def __call__(self, program: Program, refused: Counter[str]) -> str:
         """Returns the first difference; empty if there is none."""
         chance = random.Random(program.label)
         theirs, ours = new_space(program.inputs, lambda x: x), new_space(program.inputs, self._put)
@@ -139,11 +81,10 @@ class EagerComparison:
             expected, actual = run(line, theirs), run(line, ours)
             is_last = i == len(program.lines) - 1
             if expected is None and actual is not None and (reason := refusal(actual)):
-                tally.skipped[reason] += 1
+                refused[reason] += 1
                 return ""
             if any(text in str(expected) for text in _NOT_REFUSED):
                 return ""
-            tally.statements += 1
             difference = _errors_differ(line, expected, actual)
             if not difference and (self._reads_all or is_last or chance.random() < 0.3):
                 difference = differences(live(theirs), live(ours), chance)
@@ -163,7 +104,7 @@ class TracedComparison:
         self._client = client
         self._put = put
 
-    def __call__(self, program: Program, tally: Tally) -> str:
+    def __call__(self, program: Program, refused: Counter[str]) -> str:
         """Returns the first difference; empty if there is none."""
         chance = random.Random(program.label)
         arguments = sorted(name for name in program.inputs if name in _assigned(program) or chance.random() < 0.5)
@@ -177,7 +118,7 @@ class TracedComparison:
                 run(f"{arguments[0]} = {other}[...]", ours)
         outcomes = []
         for space in (theirs, ours):
-            exec(compiled(text), space)  # of this file
+            exec(text, space)  # of this file
             function = space["build"](*(space[name] for name in closed))
             function = function if space is theirs else self._client.jit(function)
             outcomes.append((function, [space[name] for name in arguments]))
@@ -189,11 +130,10 @@ class TracedComparison:
             if expected is not None:
                 return ""  # of an array of another shape
             if actual is not None and (reason := refusal(actual)):
-                tally.skipped[reason] += 1
+                refused[reason] += 1
                 return ""
             if actual is not None:
                 return f"call {count} of a traced function: {_shown(actual)}"
-            tally.statements += len(program.lines)
             written = [name for name, value in before.items() if value.tobytes() != theirs[name].tobytes()]
             if difference := differences(live(theirs), live(ours), chance, pairs=6, written=written):
                 return f"after call {count} of a traced function of {arguments}: {difference}"
@@ -282,7 +222,7 @@ def _shown(error: Exception) -> str:
 
 def _text(values: np.ndarray) -> str:
     lines = str(values).splitlines()
-    return "\n".join(f"#   {line}" for line in lines[:_MAX_SHOWN])
+    return "\n".join(f"#   {line}" for line in lines[:_MAX_LINES])
 
 
 def _assigned(program: Program) -> set[str]:

@@ -1,24 +1,20 @@
 """A client whose kernels NumPy computes in this process: for programs whose memory is tested, thousands in seconds."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from client_parts import version_of
 
 import shardcall as sc
-from shardcall._src.calls.call_memo import are_plain
 from shardcall._src.calls.call_request import CallOptions, CallRequest, prepare
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.templates import Templates, types_by_table
-from shardcall._src.rpc.status import refusal
 from shardcall._src.services.implicit_gets import ImplicitGets
 from shardcall._src.traced.call_tracer import CallTracer
-from shardcall_core.call_error import CallError
 from shardcall_core.functions.indexing import BasicIndex
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.graphs.graph import Constant, Graph
@@ -67,14 +63,6 @@ class InProcessSubmitter:
         """Computes a call; returns its results."""
         del timeout
         assert not any(options[:3])
-        values = [None if item is None else values_of(item) for item in operands]
-        if (function := FUNCTIONS.get(name)) is not None and keywords.keys() <= function.defaults.keys():
-            types = tuple(None if value is None else Array(value.shape, value.dtype) for value in values)
-            if are_plain(keywords.values()):
-                prepared, result_types = _plain_call(
-                    name, types, tuple((key, type(item), item) for key, item in keywords.items())
-                )
-                return _arrays(client, evaluate(name, values, prepared, result_types))
         call = prepare(name, operands, keywords)
         return self.send(client, call, types_by_table(call) or ())
 
@@ -138,7 +126,7 @@ def values_of(item: Any) -> np.ndarray:
 
 
 def evaluate(
-    name: str, operands: Sequence[np.ndarray | None], keywords: Mapping[str, Any], types: Sequence[Array]
+    name: str, operands: Sequence[np.ndarray | None], keywords: Mapping[str, Any], types: Sequence[Array | ArrayType]
 ) -> list[np.ndarray]:
     """Returns the results of a kernel as NumPy computes them."""
     if name == "graph":
@@ -160,27 +148,13 @@ def _graph(graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[np.ndarray
             else item and (inputs[item.number] if item.node < 0 else results[item.node][item.number])
             for item in node.operands
         ]  # fmt: skip
-        operand_types = tuple(None if value is None else Array(value.shape, value.dtype) for value in operands)
-        keywords = tuple((key, type(item), item) for key, item in node.parameters)
-        prepared, types = _plain_call(node.kernel, operand_types, keywords)
-        results.append(evaluate(node.kernel, operands, prepared, types))
+        types = [None if value is None else ArrayType(value.shape, value.dtype) for value in operands]
+        while types and types[-1] is None:
+            types.pop()
+        keywords = dict(node.parameters)
+        results.append(evaluate(node.kernel, operands, keywords, FUNCTIONS[node.kernel].results(types, keywords)))
     values = [inputs[v.number] if v.node < 0 else results[v.node][v.number] for v in graph.results]
     return [value for value in values if value is not None]
-
-
-@lru_cache(maxsize=8192)
-def _plain_call(
-    name: str, types: tuple[Array | None, ...], keywords: tuple[tuple[str, type, Any], ...]
-) -> tuple[dict[str, Any], tuple[Array, ...]]:
-    operands = [None if item is None else ArrayType(item.shape, item.dtype) for item in types]
-    while operands and operands[-1] is None:
-        operands.pop()
-    values = {key: value for key, _, value in keywords}
-    try:
-        results = FUNCTIONS[name].results(operands, values)
-    except CallError as error:
-        raise refusal(error, name) from None
-    return values, tuple(Array(result.shape, result.dtype) for result in results)
 
 
 def _parameters(call: CallRequest) -> dict[str, Any]:

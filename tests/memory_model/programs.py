@@ -4,10 +4,9 @@ import math
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -55,33 +54,19 @@ class Program:
         label: the seed and the number that it was drawn from.
         inputs: the expressions of its arrays, by their names.
         lines: its statements.
-        failing: the numbers of the statements that NumPy refuses.
     """
 
     label: str
     inputs: dict[str, str]
     lines: list[str] = field(default_factory=list)
-    failing: frozenset[int] = frozenset()
 
     def source(self) -> str:
         """Returns the program as text for an interpreter, in which ``put`` puts arrays on the mesh."""
         arrays = [f"{name} = put({text})" for name, text in self.inputs.items()]
-        helpers = HELPERS if any(name in line for line in self.lines for name in _HELPED) else ""
-        return "\n".join([f"# {self.label}", "import numpy as np", *helpers.splitlines(), *arrays, *self.lines])
+        return "\n".join([f"# {self.label}", "import numpy as np", HELPERS, *arrays, *self.lines])
 
 
-_HELPED = ("bump", "setter", "swap", "first_rows", "Holder")
-
-
-@lru_cache(maxsize=1 << 14)
-def compiled(text: str) -> CodeType:
-    """Returns a statement compiled."""
-    return compile(text, "<program>", "exec")
-
-
-@lru_cache(maxsize=1)
-def _helpers() -> CodeType:
-    return compile(HELPERS, "<helpers>", "exec")
+_COMPILED_HELPERS = compile(HELPERS, "<helpers>", "exec")
 
 
 def new_space(inputs: Mapping[str, str], put: Callable[[np.ndarray], Any]) -> dict[str, Any]:
@@ -92,7 +77,7 @@ def new_space(inputs: Mapping[str, str], put: Callable[[np.ndarray], Any]) -> di
         put: makes an array of a new array of NumPy.
     """
     space: dict[str, Any] = {"np": np, "__name__": "program"}
-    exec(_helpers(), space)  # of this file
+    exec(_COMPILED_HELPERS, space)  # of this file
     for name, text in inputs.items():
         space[name] = put(np.array(eval(text, {"np": np})))  # of this file
     return space
@@ -102,7 +87,7 @@ def run(text: str, space: dict[str, Any]) -> Exception | None:
     """Runs a statement; returns the error that it raises."""
     with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
         try:
-            exec(compiled(text), space)  # of this file
+            exec(text, space)  # of this file
         except Exception as error:  # noqa: BLE001  # to be compared
             error.__traceback__ = None  # whose frames keep arrays
             return error
@@ -177,40 +162,25 @@ class _Drawing:
         inputs = {name: self._input() for name in _NAMES[: chance.choice((1, 2, 2, 3))]}
         self.program = Program(label, inputs)
         self.space = new_space(inputs, lambda x: x)
-        failing = set[int]()
         for _ in range(chance.randint(3, 10)):
             for _ in range(_TRIES):
-                try:
-                    text = self._statement()
-                except _Unfit:
-                    continue
-                accepted = self._accepts(text)
-                if accepted is None:
-                    continue
-                if not accepted:
-                    failing.add(len(self.program.lines))
-                self.program.lines.append(text)
-                break
-        self.program.failing = frozenset(failing)
+                with suppress(_Unfit):
+                    if self._accepts(text := str(chance.choices(*zip(*_STATEMENTS, strict=True))[0](self))):
+                        self.program.lines.append(text)
+                        break
 
-    def _accepts(self, text: str) -> bool | None:
-        """Runs a statement; returns whether NumPy takes it, None if the program is not to have it."""
+    def _accepts(self, text: str) -> bool:
+        """Runs a statement; returns whether the program is to have it."""
         before = state_of(self.space)
         error = run(text, self.space)
-        if error is not None:
-            if state_of(self.space) != before:
-                self._replay()
-                return None
-            return None if self.is_traced or self.chance.random() > _ERRORS or not _is_comparable(error) else False
-        if not self._is_good():
-            self._replay()
-            return None
-        return True
-
-    def _replay(self) -> None:
+        if self._is_good() if error is None else state_of(self.space) == before:
+            # Errors that are of NumPy, and not of the program.
+            is_comparable = not isinstance(error, NameError | SyntaxError | MemoryError)
+            return error is None or (not (self.is_traced or self.chance.random() > _ERRORS) and is_comparable)
         self.space = new_space(self.program.inputs, lambda x: x)
         for line in self.program.lines:
             run(line, self.space)
+        return False
 
     def _is_good(self) -> bool:
         """Returns whether the arrays are few, small and of exact numbers, and their memory in row-major order.
@@ -246,10 +216,6 @@ class _Drawing:
         step = chance.choice((1, 3, 7))
         text = f"(np.arange({size}) * {step} % 11 - {chance.randint(0, 5)}).reshape({shape}).astype('{dtype}')"
         return f"{text} * (1 + 2j)" if dtype == "complex128" else text
-
-    def _statement(self) -> str:
-        drawn = self.chance.choices(*zip(*_STATEMENTS, strict=True))[0]
-        return str(drawn(self))
 
     # Parts of statements
 
@@ -333,8 +299,17 @@ class _Drawing:
 
     def view(self, text: str, x: Any) -> str:
         """Draws an expression of a view of an array, or of a copy where NumPy has no view."""
-        drawn = self.chance.choice(_VIEWS)
-        return drawn(self, text, x)
+        return self.chance.choice(_VIEWS)(self, text, x)
+
+    def picked_view(self, counts: Sequence[int], condition: Callable[[Any], bool] = lambda x: True) -> tuple[str, Any]:
+        """Draws an array and so many views, each of the one before."""
+        text, x = self.pick()
+        for _ in range(self.chance.choice(counts)):
+            text = self.view(text, x)
+            x = self.evaluated(text)
+            if not isinstance(x, np.ndarray) or not condition(x):
+                raise _Unfit
+        return text, x
 
     def evaluated(self, text: str) -> Any:
         """Returns what NumPy gives for an expression without effects."""
@@ -346,13 +321,7 @@ class _Drawing:
 
     def writeable_part(self) -> tuple[str, Any]:
         """Draws an expression of an array to write to: a name, or a view of it."""
-        text, x = self.pick()
-        for _ in range(self.chance.choice((0, 0, 0, 1, 1, 2))):
-            text = self.view(text, x)
-            x = self.evaluated(text)
-            if not isinstance(x, np.ndarray) or not is_writeable_part(x):
-                raise _Unfit
-        return text, x
+        return self.picked_view((0, 0, 0, 1, 1, 2), is_writeable_part)
 
     def values_for(self, x: Any) -> str:
         """Draws values that broadcast to an array: a number, a part of the same or of another one, a constant."""
@@ -364,16 +333,10 @@ class _Drawing:
             shape = x.shape[chance.randint(0, x.ndim) :]
             return f"np.arange({math.prod(shape)}).reshape({shape})"
         for _ in range(12):
-            text, other = self.pick()
-            for _ in range(chance.choice((0, 1, 1, 2))):
-                text = self.view(text, other)
-                other = self.evaluated(text)
-                if not isinstance(other, np.ndarray):
-                    raise _Unfit
-            try:
+            text, other = self.picked_view((0, 1, 1, 2))
+            fits = False
+            with suppress(ValueError):
                 fits = np.broadcast_shapes(other.shape, x.shape) == x.shape
-            except ValueError:
-                fits = False
             if fits and other.shape and other.shape != (1,):
                 if x.squeeze().ndim == 1 and np.shares_memory(x, other):
                     text = f"np.copy({text})"  # NumPy reads what it has written, where the steps in memory differ
@@ -650,8 +613,3 @@ _STATEMENTS = (
     (_Drawing.set_fancy, 7), (_Drawing.augmented, 12), (_Drawing.out, 10), (_Drawing.write_by_function, 14),
     (_Drawing.set_shape, 2), (_Drawing.call_setter, 2),
 )  # fmt: skip
-
-
-def _is_comparable(error: Exception) -> bool:
-    """Returns whether an error is of NumPy, and not of the program."""
-    return not isinstance(error, NameError | SyntaxError | MemoryError)

@@ -133,31 +133,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="mutants", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--count", type=int, default=60, help="of changes")
     parser.add_argument("--seed", type=int, default=1, help="equal seeds draw equal changes of equal source")
-    parser.add_argument("--only", default="", metavar="PATH", help="change files whose path begins so")
     parser.add_argument("--tests-from", metavar="COMMIT", help="run the tests of this commit, not this tree's")
-    parser.add_argument("--files", type=int, default=5, help="test files for a change, at most, the nearest first")
-    parser.add_argument("--limit-s", type=float, default=300, help="for the tests of one change")
-    parser.add_argument("--list", action="store_true", help="print the changes and their tests, and run none")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = Copy(ROOT, Path(folder), options.tests_from, options.limit_s)
-        files = [file for file in sources(copy.root) if file.startswith(options.only)]
-        drawn = chosen({file: mutations((copy.root / file).read_text()) for file in files}, options.count, options.seed)
+        copy = Copy(ROOT, Path(folder), options.tests_from, limit_s=300)
+        by_file = {file: mutations((copy.root / file).read_text()) for file in sources(copy.root)}
+        drawn = chosen(by_file, options.count, options.seed)
         mirror = Mirror(copy.root)
         totals: Counter[str] = Counter()
         for number, (file, mutation) in enumerate(drawn, 1):
-            tests = mirror.tests(file, mutation.scope, options.files)
+            tests = mirror.tests(file, mutation.scope, 5)
             print(f"{number}/{len(drawn)} {file}:{mutation.line}  {mutation}", flush=True)  # noqa: T201
-            if options.list:
-                print("   ", *tests)  # noqa: T201
-                continue
             began = time.monotonic()
             outcome, test = copy.outcome(file, mutation, tests)
             totals[outcome] += 1
             print(f"    {outcome} {test} ({time.monotonic() - began:.0f} s)", flush=True)  # noqa: T201
-    if totals:
-        share = totals[NOTICED] / totals.total()
-        print(f"{totals[NOTICED]} of {totals.total()} noticed ({share:.0%}), {totals[TIMED_OUT]} timed out")  # noqa: T201
+    share = totals[NOTICED] / len(drawn)
+    print(f"{totals[NOTICED]} of {len(drawn)} noticed ({share:.0%}), {totals[TIMED_OUT]} timed out")  # noqa: T201
     return 0
 
 

@@ -4,7 +4,6 @@ import json
 import re
 import secrets
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ pytestmark = [pytest.mark.docker, pytest.mark.long]
 FRONT_END = "front-end"
 WORKERS = ("worker-1", "worker-2", "worker-3", "worker-4")
 HEALTHY_S = 180
-CALLERS = 4
 HANGS_S = 120.0  # none of the calls may take that long, whatever the machine is doing
 LISTENS = "0A"
 MESH_ENDED = "the mesh ended"
@@ -115,13 +113,6 @@ def test_the_demonstration_gets_what_numpy_computes(demonstration: str) -> None:
     assert sorted(held.values()) == sorted(f"{a}:{a + 512} and {a + 512}:{a + 1024}" for a in range(0, 4096, 1024))
 
 
-def test_the_first_example_of_the_readme_runs(cluster: Cluster, root: Path) -> None:
-    (example, *_) = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(), re.DOTALL)
-    assert "sc.local(devices=8)" in example
-    said = cluster.of_client(example.replace("sc.local(devices=8)", 'sc.connect("front-end:8470")'))
-    assert said.startswith("(4096, 512) 6.86")
-
-
 def test_a_client_reaches_no_worker(cluster: Cluster) -> None:
     code = f"""
 import socket
@@ -196,87 +187,6 @@ def test_only_what_security_says_listens(cluster: Cluster, demonstration: str) -
         assert len(entries) == (2 if process == "0" else 1), "gloo's, and of process 0 the coordinator's"
 
 
-class Load:
-    """Callers in the client's container, until `end`.
-
-    Args:
-        cluster: whom they call.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        code = READ_TOKEN + Path(__file__).with_name("cluster_load.py").read_text()
-        command = ["docker", "exec", "--interactive", cluster.client, "python", "-c", code]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.calls: list[dict[str, Any]] = []
-        self.looks: list[dict[str, Any]] = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                message = json.loads(line)
-                if "who" in message:
-                    self.calls.append(message)
-                elif "hosts" in message:
-                    self.looks.append(message)
-
-    def end(self) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            assert self._process.wait(HANGS_S) == 0
-        finally:
-            self._process.kill()
-            self._reader.join()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-
-    def first(self, what: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Waits for a call that meets a condition, the first one in the order of their ends."""
-
-        def matching() -> dict[str, Any] | None:
-            assert self._process.poll() is None, self.calls[-5:]
-            return next((call for call in list(self.calls) if met(call)), None)
-
-        answer = waited(f"a call {what}", HANGS_S, matching, lambda: self.calls[-5:])
-        assert answer is not None
-        return answer
-
-    def next_snapshot(self) -> dict[str, Any]:
-        """Returns the next snapshot of the server that the client reports."""
-        count = len(self.looks) + 2  # the next one may have begun before
-        waited("seen", HANGS_S, lambda: len(self.looks) >= count, lambda: self.looks[-1:])
-        return self.looks[-1]
-
-    def check_since(self, begin: float) -> float:
-        """Checks that no call that ended later was wrong or hung; returns the longest one's seconds."""
-        during = [call for call in list(self.calls) if call["ended"] > begin]
-        assert {call["outcome"] for call in during} <= {"", "MeshRestartedError"}
-        longest_s = max(call["ended"] - call["began"] for call in during)
-        assert longest_s < HANGS_S
-        return float(longest_s)
-
-    def all_answered_after(self, when: float) -> None:
-        """Waits until each caller has had a right answer to a call that began later."""
-        for who in range(CALLERS):
-            self.first(
-                f"of caller {who} was answered right",
-                lambda call, who=who: call["who"] == who and call["began"] > when and not call["outcome"],
-            )
-
-
-@pytest.fixture(scope="module")
-def load(started: Cluster) -> Iterator[Load]:
-    load = Load(started)
-    try:
-        load.all_answered_after(0.0)
-        yield load
-    finally:
-        load.end()
-
-
 def kill(cluster: Cluster, worker: str) -> Callable[[], None]:
     """Kills a container from inside, since one ended by `docker kill` is not restarted; returns how to restore it."""
     before = cluster.inspect(worker)["RestartCount"]
@@ -316,27 +226,27 @@ FAULTS = {"killed": kill, "frozen": pause, "unreachable": disconnect, "slow": sl
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_lost_worker_is_noticed_and_comes_back(
-    cluster: Cluster,
-    load: Load,
-    fault: str,
-    record_property: Callable[[str, object], None],
+    cluster: Cluster, fault: str, record_property: Callable[[str, object], None]
 ) -> None:
     front_end = cluster.inspect(FRONT_END)["State"]["StartedAt"]
-    ports = load.next_snapshot()["ports"]
-    load.all_answered_after(time.time())
-    begin = time.time()
-    bring_back = FAULTS[fault](cluster, WORKERS[1])
-    noticed_s = cluster.wait_mesh_ends(begin) - begin
-    bring_back()
-    back = time.time()
-    answered = load.first("was answered right", lambda call: call["ended"] > back and not call["outcome"])
-    back_s = answered["ended"] - back
-    load.all_answered_after(answered["ended"])
-    load.check_since(begin)
+    code = READ_TOKEN + Path(__file__).with_name("cluster_load.py").read_text()
+    command = ["docker", "exec", "--interactive", cluster.client, "python", "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as load:
+        try:
+            assert load.stdout is not None
+            assert load.stdout.readline() == "begun\n"
+            begin = time.time()
+            bring_back = FAULTS[fault](cluster, WORKERS[1])
+            noticed_s = cluster.wait_mesh_ends(begin) - begin
+            bring_back()
+            seen = json.loads(load.communicate("over\n", timeout=2 * HANGS_S)[0])
+        finally:
+            load.kill()
+    assert {*seen["outcomes"]} <= {"", "MeshRestartedError"}
+    assert seen["longest_s"] < HANGS_S
+    assert seen["is_connected_still"], "the client had to connect again"
+    assert seen["hosts"] == dict.fromkeys(WORKERS, True)
     state = cluster.inspect(FRONT_END)
     assert (state["State"]["StartedAt"], state["RestartCount"]) == (front_end, 0)
-    snapshot = load.next_snapshot()
-    assert snapshot["ports"] == ports, "the client had to connect again"
-    assert snapshot["hosts"] == dict.fromkeys(WORKERS, True)
-    figure = f"cluster, a worker {fault}: noticed after {noticed_s:.1f} s, answers again after {back_s:.1f} s"
+    figure = f"cluster, a worker {fault}: noticed after {noticed_s:.1f} s, answers again after {seen['back_s']:.1f} s"
     record_property("figure", figure)

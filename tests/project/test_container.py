@@ -1,13 +1,15 @@
-"""The container: an unprivileged server that answers, drains, and restarts; and its demonstration."""
+"""The containers: an unprivileged server that answers, drains, restarts and is scraped; and its demonstration."""
 
 import json
+import urllib.parse
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from project.compose import Project, check_has_no_rights, isolated_project, waited
+from project.compose import Project, isolated_project, waited
 from project.conftest import Require, Run
 
 import shardcall
@@ -111,14 +113,6 @@ def test_every_service_has_the_secrets_that_it_needs_and_no_others(server: Conta
     assert "['ca.pem', 'token'] 0o700\n[] 0o700\n[] 0o700" in of_client
 
 
-def test_a_token_that_is_added_in_the_running_server_connects(server: Container) -> None:
-    server.in_project("exec", "-T", "server", "shardcall", "token", "add", "alice")
-    token = server.in_project("exec", "-T", "server", "shardcall", "token", "show", "alice").strip()
-    code = CONNECT.format(arguments=f"token={token!r}")
-    # The server reads the file once a second.
-    waited("connected", 60, lambda: "connected to 8" in server.of_client(code), lambda: server.of_client(code))
-
-
 def test_certificates_are_renewed_as_the_server_runs(server: Container) -> None:
     serial = "import ssl; print(ssl.get_server_certificate(('localhost', 8470)))"
     before, started = server.python(serial), server.inspect()["State"]["StartedAt"]
@@ -128,32 +122,6 @@ def test_certificates_are_renewed_as_the_server_runs(server: Container) -> None:
         CONNECT.format(arguments="token=open('/trust/client/token').read().strip()")
     )
     assert server.inspect()["State"]["StartedAt"] == started
-
-
-@pytest.mark.parametrize("of", ["python", "of_client"])
-def test_neither_has_any_rights(server: Container, of: str) -> None:
-    check_has_no_rights(getattr(server, of)("print(open('/proc/self/status').read())"))
-
-
-MAKE_FOLDERS = """
-import os
-for folder in ("/app", "/opt/shardcall", "/trust/server", "/var/tmp"):
-    try:
-        os.mkdir(f"{folder}/new")
-    except OSError as error:
-        print(error)
-"""
-
-
-def test_the_file_system_is_read_only(server: Container) -> None:
-    said = server.python(MAKE_FOLDERS)
-    assert said.count("Read-only file system") == 4, said
-
-
-def test_the_server_is_published_on_loopback_alone(server: Container) -> None:
-    ports = server.inspect()["NetworkSettings"]["Ports"]
-    published = {port: [binding["HostIp"] for binding in bindings] for port, bindings in ports.items() if bindings}
-    assert published == {"8470/tcp": ["127.0.0.1"]}
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
@@ -198,3 +166,35 @@ def test_a_stopped_server_ends_well_within_its_grace(server: Container) -> None:
     finally:
         server.in_project("start", "server")
     assert stopped["ExitCode"] == 0
+
+
+SCRAPED_TIMEOUT_S = 180
+
+
+@pytest.fixture
+def monitored(run: Run, root: Path, require: Require) -> Iterator[Project]:
+    with isolated_project(run, root, require, "monitoring") as project:
+        project("up", "--detach", "server", "prometheus", timeout_s=300)
+        yield project
+
+
+def values_of(address: str, query: str) -> list[str]:
+    """Returns the values of the series that Prometheus has for a query."""
+    url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return [series["value"][1] for series in json.load(answer)["data"]["result"]]
+    except OSError:  # it starts
+        return []
+
+
+def test_prometheus_scrapes_the_server(monitored: Project) -> None:
+    record = monitored.inspect(monitored.identity("prometheus"))
+    (binding,) = record["NetworkSettings"]["Ports"]["9090/tcp"]
+    assert binding["HostIp"] == "127.0.0.1"
+    address = f"127.0.0.1:{binding['HostPort']}"
+
+    def is_scraped() -> bool:
+        return values_of(address, "shardcall_ready") == ["1"]
+
+    waited("scraped", SCRAPED_TIMEOUT_S, is_scraped, lambda: monitored("logs", "prometheus", "server"))

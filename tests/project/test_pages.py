@@ -1,11 +1,14 @@
-"""The code blocks of the documentation: each is run, parsed or compared, or says why not."""
+"""The code blocks of the documentation: each is run, parsed, sent or compared, or says why not."""
 
 import json
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from end_to_end.messages import token_of
 from google.protobuf import json_format
 from project.blocks import (
     LANGUAGES,
@@ -14,14 +17,15 @@ from project.blocks import (
     Block,
     blocks_of,
     check_command,
+    clients_of,
     commands_of,
     output_of,
+    run_python_of,
 )
-from project.page_runs import clients_of, run_python_of
 from rows import rows
 from servers import ServerProcess
 
-from shardcall.v1 import array_pb2, kernel_pb2
+from shardcall.v1 import array_pb2, kernel_pb2, kernel_service_pb2, kernel_service_pb2_grpc
 from shardcall_server.settings import Settings
 
 SMALLER = ("(4096, 4096)", "(1024, 96)")
@@ -121,3 +125,19 @@ def test_the_index_lists_every_page() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().split()) <= LONGEST_README
+
+
+def test_a_server_answers_the_request_of_the_page(root: Path, server: Any) -> None:
+    (block,) = [block for block in blocks_of(root / "docs/other_clients.md") if block.language == "json"]
+    request = json_format.Parse(block.text, kernel_service_pb2.ExecuteRequest())
+    with grpc.insecure_channel(server.address) as channel:
+        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
+        answer = stub.Execute(request, metadata=[("authorization", f"Bearer {token_of('runner')}")], timeout=60)
+    assert json_format.MessageToDict(answer)["results"][0]["inline"]["data"] == "AwUH"
+
+
+def test_the_lines_of_the_page_are_those_of_the_examples(root: Path) -> None:
+    for language, example in (("go", "go/client.go"), ("javascript", "node/client.js")):
+        (block,) = [block for block in blocks_of(root / "docs/other_clients.md") if block.language == language]
+        lines = {line.strip() for line in (root / "examples" / example).read_text().splitlines()}
+        assert {line.strip() for line in block.text.splitlines()} <= lines

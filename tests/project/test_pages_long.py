@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from project.blocks import PAGES, blocks_of
-from project.page_runs import clients_of, run_python_of
+from project.blocks import PAGES, blocks_of, clients_of, run_python_of
 from servers import ServerProcess
 
 pytestmark = pytest.mark.long

@@ -124,21 +124,6 @@ def test_the_client_comes_without_jax_and_describes_a_mesh(run_client: RunClient
     assert others == ["None", "None"]
 
 
-def test_the_client_says_that_no_server_answers(run_client: RunClient) -> None:
-    # The port is bound and never listened on: no other process can answer there.
-    said = run_client(
-        "import shardcall, socket\n"
-        "with socket.socket() as held:\n"
-        "    held.bind(('127.0.0.1', 0))\n"
-        "    try:\n"
-        "        shardcall.connect(f'127.0.0.1:{held.getsockname()[1]}', connect_timeout=5)\n"
-        "    except shardcall.ServerUnavailableError as error:\n"
-        "        assert isinstance(error, ConnectionError)\n"
-        "        print(error)\n"
-    )
-    assert "shardcall serve" in said
-
-
 def test_the_client_gets_what_numpy_computes_through_a_unary_call_and_a_stream(
     run_client: RunClient, server: ServerProcess
 ) -> None:

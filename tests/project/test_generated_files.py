@@ -1,8 +1,9 @@
-"""docs/functions.md says of every function of NumPy what it does with an array on the mesh."""
+"""docs/functions.md and the methods of clients are what NumPy's functions and the table of functions make of them."""
 
 import numpy as np
 import pytest
 from project import numpys_functions
+from project.client_methods import PATH, source
 from project.numpys_functions import MEANINGLESS, functions
 
 
@@ -13,3 +14,7 @@ def test_the_page_lists_the_functions():
 
 def test_functions_without_a_meaning_are_functions_of_numpy():
     assert {name for names in MEANINGLESS.values() for name in names} <= set(functions(np))
+
+
+def test_the_methods_are_those_of_the_table() -> None:
+    assert PATH.read_text() == source(), "run `make functions`, and commit what it changes"

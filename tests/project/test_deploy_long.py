@@ -1,11 +1,18 @@
-"""deploy/kubernetes: manifests that fit Kubernetes' schemas, the server's settings and each other.
+"""deploy/systemd and deploy/kubernetes fit the settings, the schemas and each other; jobs serve under Slurm.
 
-No cluster and no kustomize was at hand: what kustomize merges is merged here, which is settings alone.
+No cluster and no kustomize was at hand: what kustomize merges is merged here, which is settings alone. Slurm is that of
+Debian, in a container with one node.
 """
 
+import configparser
 import importlib.util
 import re
+import shutil
+import subprocess
+import sys
+import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +20,72 @@ import pytest
 import typer.main
 import yaml
 from project.blocks import ROOT
-from project.conftest import Require
+from project.compose import BUILD_TIMEOUT_S, isolated_project, waited
+from project.conftest import Require, Run
 
+from shardcall.cli.app import make_app
 from shardcall_server.commands.worker import worker
 from shardcall_server.settings import Settings
 
 pytestmark = pytest.mark.long
+
+MAX_EXPOSURE = 1.2
+
+
+FOLDER = ROOT / "deploy/systemd"
+UNIT = (FOLDER / "shardcall.service").read_text()
+
+
+@pytest.fixture(scope="module")
+def service() -> dict[str, str]:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment]  # names keep their case
+    parser.read_string(UNIT)
+    return dict(parser["Service"])
+
+
+@pytest.fixture
+def unit(tmp_path: Path, require: Require) -> Path:
+    """Returns the unit with the command of this environment, which `systemd-analyze verify` looks for."""
+    require(shutil.which("systemd-analyze") is not None, "systemd-analyze")
+    path = tmp_path / "shardcall.service"
+    path.write_text(UNIT.replace("/opt/shardcall/bin/shardcall", str(Path(sys.executable).parent / "shardcall")))
+    return path
+
+
+def test_systemd_finds_no_fault_in_the_unit(unit: Path) -> None:
+    command = ["systemd-analyze", "verify", str(unit)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    # Other units of the machine may have faults of their own.
+    assert not [line for line in ended.stderr.splitlines() if "shardcall" in line]
+
+
+def test_the_unit_is_exposed_no_more_than_documented(unit: Path, run: Run) -> None:
+    report = run("systemd-analyze", "security", "--offline=true", "--no-pager", unit)
+    match = re.search(r"exposure level for \S+: ([\d.]+)", report)
+    assert match
+    assert float(match[1]) <= MAX_EXPOSURE
+    assert f"exposure level {MAX_EXPOSURE}" in (ROOT / "docs/deployment.md").read_text()
+
+
+def test_the_unit_is_notified_and_drains(service: dict[str, str]) -> None:
+    assert service["Type"] == "notify"
+    assert service["NotifyAccess"] == "main"
+    assert float(service["WatchdogSec"]) >= 10
+    assert service["KillMode"] == "mixed"
+    assert float(service["TimeoutStopSec"]) > Settings().drain_s + 5
+    assert float(service["TimeoutStartSec"]) > Settings().start_timeout_s
+    assert service["MemoryDenyWriteExecute"] == "no"
+
+
+def test_the_settings_of_the_example_exist_and_are_in_folders_of_the_unit(service: dict[str, str]) -> None:
+    values = tomllib.loads((FOLDER / "server.toml").read_text())
+    assert set(values) <= set(Settings.model_fields)
+    assert service["ExecStart"].endswith("/shardcall serve --config /etc/shardcall/server.toml")
+    assert service["StateDirectory"] == service["CacheDirectory"] == "shardcall"
+    assert values["cache_dir"] == "/var/cache/shardcall"
+    assert values["array_dir"].startswith("/var/lib/shardcall/")
+
 
 Manifest = dict[str, Any]
 VERSIONS = ("1.30", "1.37")
@@ -145,3 +212,86 @@ def test_the_user_and_the_folders_are_those_of_the_image() -> None:
         assert context["fsGroup"] == context["runAsGroup"]
     mounts = {mount["mountPath"] for mount in container(STATEFUL["shardcall"])["volumeMounts"]}
     assert mounts == {"/secrets", "/var/cache/shardcall", "/var/lib/shardcall", "/tmp"}
+
+
+SCRIPTS = ("one_node.sbatch", "several_nodes.sbatch")
+TIMEOUT_S = 180
+HOME = "/srv/shardcall"
+ASK = """
+import shardcall
+with shardcall.connect(connect_timeout=120) as client:
+    print("devices", len(client.server_info().devices), client.diff([1, 4, 9]).array.tolist())
+"""
+
+
+@dataclass
+class Cluster:
+    """A container in which Slurm runs.
+
+    Attributes:
+        run: the fixture.
+        identity: the id of the container.
+    """
+
+    run: Run
+    identity: str
+
+    def shell(self, script: str) -> str:
+        """Returns the output of a script of the user of the jobs."""
+        variables = (f"HOME={HOME}", f"XDG_CACHE_HOME={HOME}/cache", "PATH=/opt/shardcall/bin:/usr/bin:/bin")
+        user = ("runuser", "-u", "shardcall", "--", "env", *variables)
+        return self.run("docker", "exec", self.identity, *user, "bash", "-c", f"cd && {script}")
+
+    def wait_for(self, job: str, what: str, script: str) -> None:
+        def is_met() -> bool:
+            return "met" in self.shell(f"if {script}; then echo met; fi")
+
+        waited(what, TIMEOUT_S, is_met, lambda: self.shell(f"cat slurm-{job}.out; scontrol show job {job}"))
+
+
+@pytest.fixture(scope="module")
+def cluster(run: Run, root: Path, require: Require) -> Iterator[Cluster]:
+    with isolated_project(run, root, require):  # builds the image of the server
+        tag = "shardcall-slurm-test"
+        run("docker", "build", "--quiet", "--tag", tag, root / "tests/project/slurm", timeout_s=BUILD_TIMEOUT_S)
+        identity = run("docker", "run", "--rm", "--detach", "--init", "--hostname", "node1", tag).strip()
+        try:
+            run("docker", "cp", root / "deploy/slurm", f"{identity}:/slurm")
+            yield Cluster(run, identity)
+        finally:
+            run("docker", "kill", identity)
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("script", "flags", "devices"),
+    [
+        ("one_node.sbatch", "--cpus-per-task=2 --mem=1G", 2),
+        ("several_nodes.sbatch", "--nodes=1 --ntasks=2 --ntasks-per-node=2 --cpus-per-task=2 --mem=2G", 4),
+    ],
+)
+def test_a_job_serves_and_ends_as_completed_when_it_drains(
+    cluster: Cluster, script: str, flags: str, devices: int
+) -> None:
+    job = cluster.shell(
+        f"for i in {{1..60}}; do sbatch --parsable {flags} /slurm/{script} && break; sleep 1; done"
+    ).strip()
+    variables = f"shardcall-jobs/{job}/client.env"
+    cluster.wait_for(job, "serving", f"grep -q 'shardcall ready at' slurm-{job}.out")
+    assert cluster.shell(f"source {variables} && python -c '{ASK}'").strip() == f"devices {devices} [3, 5]"
+    cluster.shell(f"scancel --signal=TERM --batch {job}")
+    cluster.wait_for(job, "completed", f"scontrol show job {job} | grep -q JobState=COMPLETED")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_use_options_that_exist(root: Path, run: Run, name: str) -> None:
+    script = root / "deploy/slurm" / name
+    run("bash", "-n", script)
+    commands = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
+    text = script.read_text().replace("\\\n", " ")
+    for line in re.findall(r"^[^#\n]*shardcall (?:serve|worker|certificates)\b.*", text, re.MULTILINE):
+        command = re.search(r"shardcall (\w+)", line)
+        assert command
+        used = line[command.end() :]
+        options = {option for parameter in commands[command[1]].params for option in parameter.opts}
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", used)) <= options, line
