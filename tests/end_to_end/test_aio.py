@@ -161,8 +161,7 @@ def test_functions_are_traced_and_awaited(server: ServerProcess) -> None:
         assert float(await (await summed(u)).get()) == 140 + 2000
         assert len(await summed.plan(u)) == 2
         assert len(summed._wrapped._programs) == 1  # not traced again, though it refers to the client
-        doubled = client.jit(lambda v: v * 2)
-        assert np.array_equal(await (await doubled.repeat(u, times=5)).get(), np.arange(8.0) * 32)
+        assert np.array_equal(await (await client.jit(lambda v: v * 2).repeat(u, times=5)).get(), np.arange(8.0) * 32)
         loss = client.jit(lambda w: (w * w).sum())
         value, gradient = await client.value_and_grad(loss)(u)
         assert float(await value.get()) == 140

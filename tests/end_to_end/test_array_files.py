@@ -26,8 +26,7 @@ either = pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
 def test_files_of_numpy_are_loaded_in_every_layout_and_version(version, x, filing):
     with (filing.folder / "a.npy").open("wb") as file:
         np.lib.format.write_array(file, x, version=version)
-    loaded = filing.client.load("a.npy", mesh=GRID, spec=P("x", "y"))
-    same(loaded.get(), x.astype(x.dtype.newbyteorder("=")))
+    same(filing.client.load("a.npy", mesh=GRID, spec=P("x", "y")).get(), x.astype(x.dtype.newbyteorder("=")))
 
 
 def test_names_that_lead_elsewhere_are_refused(filing):

@@ -65,8 +65,7 @@ def test_every_device_has_the_elements_of_an_axis_of_one_element(strict_client, 
     x = np.random.default_rng(19).normal(size=shape)
     key = (0,) if shape[0] == 1 else (slice(None), -1)
     others = strict_client.put(np.zeros(37), mesh=MESH, spec=sc.P("b"))  # each device adds what it has
-    total = others + strict_client.put(x, mesh=MESH, spec=spec)[key]
-    np.testing.assert_array_equal(total.get(), x[key])
+    np.testing.assert_array_equal((others + strict_client.put(x, mesh=MESH, spec=spec)[key]).get(), x[key])
 
 
 def test_an_assignment_changes_the_array_and_its_views(strict_client):

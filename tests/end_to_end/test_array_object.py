@@ -146,8 +146,7 @@ def test_the_device_and_the_namespace(strict_client, keep):
     ours = Side(compiled("x"), strict_client, AXES, keep).result()
     assert isinstance(hash(ours.device), int)
     same(strict_client.xp.asarray(ours.to_device(ours.device)).get(), X)
-    total = ours.__array_namespace__(api_version="2024.12").sum(ours)
-    same(strict_client.xp.asarray(total).get(), X.sum())
+    same(strict_client.xp.asarray(ours.__array_namespace__(api_version="2024.12").sum(ours)).get(), X.sum())
     assert ours.__dlpack_device__() == (1, 0)
     with pytest.raises(ValueError, match="stream"):
         ours.to_device(ours.device, stream=3)

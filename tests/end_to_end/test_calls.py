@@ -64,8 +64,7 @@ def test_a_large_array_streams_in_both_directions(streaming):
 
 def test_a_small_call_with_large_results_finds_the_stream_by_itself(client):
     column, row = np.arange(1500.0)[:, None], np.arange(700.0)[None, :]
-    result = client.matmul(column, row)
-    np.testing.assert_array_equal(result.array, column @ row)
+    np.testing.assert_array_equal(client.matmul(column, row).array, column @ row)
 
 
 def test_the_timing_accounts_for_the_call(client):
@@ -139,8 +138,7 @@ def test_two_clients_at_once_get_the_right_answers(server):
 
 def test_a_mesh_may_order_its_devices(client):
     x = np.arange(24.0).reshape(8, 3) ** 2
-    mesh = sc.Mesh({"x": 4}, device_ids=[7, 2, 5, 0])
-    result = client.diff(x, axis=0, mesh=mesh, spec=P("x", None))
+    result = client.diff(x, axis=0, mesh=sc.Mesh({"x": 4}, device_ids=[7, 2, 5, 0]), spec=P("x", None))
     np.testing.assert_array_equal(result.array, np.diff(x, axis=0))
     assert list(result.plan.mesh.device_ids) == [7, 2, 5, 0]
 
@@ -202,8 +200,7 @@ def test_equivalent_arguments_always_hit_the_cache(client):
     for rows in range(300, 310):
         x = np.zeros((rows, 2), np.int8)
         client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x", None), timeout=20)
-        again = client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x"), timeout=20)
-        assert again.plan.cache_hit
+        assert client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x"), timeout=20).plan.cache_hit
 
 
 def test_callers_at_once_with_one_new_key_compile_once(server):

@@ -133,8 +133,7 @@ def test_an_array_is_saved_in_a_file_of_the_server_and_loaded(name, shardcall, a
 
 
 def test_arrays_outlive_the_command_that_put_them(shardcall, answer, x_file):
-    put = answer("put", x_file, "--spec", "x,-", "--keep-for", 600)
-    handle = put["handle"]
+    handle = answer("put", x_file, "--spec", "x,-", "--keep-for", 600)["handle"]
     assert handle in [entry["handle"] for entry in answer("ls")]
     assert answer("plan", "sum", f"@{handle}", "axis=0")["operands"][0]["spec"] == ["x", None]
     total = answer("call", "sum", f"@{handle[:8]}", "axis=0", "keepdims=False")
@@ -154,8 +153,7 @@ def test_commands_take_the_names_of_arrays(shardcall, answer, x_file):
     assert (entry["handle"], entry["name"], entry["expires_in_s"], entry["guests"]) == (put["handle"], "u", None, [])
     status, out, _ = shardcall("get", "u")
     assert (status, np.array_equal(np.load(io.BytesIO(out)), X)) == (0, True)
-    total = answer("call", "sum", "@u", "axis=0", "keepdims=False")
-    assert np.allclose(total["results"][0]["values"], X.sum(axis=0))
+    assert np.allclose(answer("call", "sum", "@u", "axis=0", "keepdims=False")["results"][0]["values"], X.sum(axis=0))
     assert answer("plan", "sum", "@u", "axis=0")["operands"][0]["spec"] == ["x", None]
     status, _, err = shardcall("put", x_file, "--name", "u")
     assert (status, "'u' stands for another array" in err) == (USAGE, True)

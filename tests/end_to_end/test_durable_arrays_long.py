@@ -128,8 +128,7 @@ def test_clients_at_once_save_their_arrays(servers):
 
 
 def test_another_server_restores_the_checkpoints_when_the_first_has_ended(servers):
-    client = servers.start()
-    handle = client.put(X, name="u", durable=True).handle
+    handle = servers.start().put(X, name="u", durable=True).handle
     with (
         running_server("--array-dir", str(servers.folder), why="it follows another") as second,
         sc.connect(second.address) as other,

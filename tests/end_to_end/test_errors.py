@@ -109,8 +109,7 @@ SOURCES = [
 
 @pytest.mark.parametrize(("source", "status", "reason", "says"), SOURCES, ids=lambda v: v if isinstance(v, str) else "")
 def test_invalid_operands_are_refused_with_a_remedy(stub, source, status, reason, says):
-    error = refusal(lambda: stub.Execute(execute(source), timeout=30))
-    check(error, status, reason, "operand 0", says)
+    check(refusal(lambda: stub.Execute(execute(source), timeout=30)), status, reason, "operand 0", says)
 
 
 @pytest.mark.parametrize("method", ["DescribeKernel", "Plan", "Compile", "Execute", "ExecuteStream"])
@@ -135,8 +134,7 @@ def test_an_array_on_more_devices_than_the_host_can_hold_is_refused(stub):
 
 
 def test_a_message_beyond_the_limit_is_resource_exhausted(stub):
-    error = refusal(lambda: stub.Execute(execute(operand(np.zeros(1 << 20))), timeout=30))
-    assert error.code() is EXHAUSTED
+    assert refusal(lambda: stub.Execute(execute(operand(np.zeros(1 << 20))), timeout=30)).code() is EXHAUSTED
 
 
 def test_a_deadline_passed_while_compiling_names_the_compilation_and_its_time(stub):

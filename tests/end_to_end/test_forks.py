@@ -49,8 +49,7 @@ print("done")
 
 @pytest.mark.parametrize("closes", [True, False])
 def test_children_of_a_process_whose_threads_call(server, closes: bool):
-    source = _FORKED if closes else _FORKED.replace("client.close()\n        sys.exit", "sys.exit")
-    ended = run(source, server.address)
+    ended = run(_FORKED if closes else _FORKED.replace("client.close()\n        sys.exit", "sys.exit"), server.address)
     assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
 
 

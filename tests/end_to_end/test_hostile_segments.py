@@ -36,8 +36,7 @@ def refused(stub, request, field: str, says: str) -> None:
 
 def test_a_call_by_the_contract_alone(stub, held: Held):
     held.put(0, X)
-    answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
-    np.testing.assert_array_equal(held.result(answer), np.diff(X, axis=0))
+    np.testing.assert_array_equal(held.result(stub.Execute(held.execute(0, 4 * MIB), timeout=30)), np.diff(X, axis=0))
 
 
 def test_a_hole_in_an_operand_spoils_its_owners_answer_alone(stub, held: Held, client: sc.Client):
@@ -65,8 +64,7 @@ def test_a_result_that_overlaps_its_operand_is_its_owners_affair(
 
 @pytest.mark.parametrize("result_bytes", [8 * MIB, 2**63, 2**64 - 1])
 def test_no_result_buffer_is_larger_than_its_segment(stub, held: Held, result_bytes: int):
-    request = held.execute(0, 4 * MIB, result_bytes=result_bytes)
-    refused(stub, request, "result_space", "put it inside")
+    refused(stub, held.execute(0, 4 * MIB, result_bytes=result_bytes), "result_space", "put it inside")
 
 
 def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):

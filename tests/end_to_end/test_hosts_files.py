@@ -249,8 +249,7 @@ def test_a_file_that_is_replaced_is_loaded_as_it_was_or_as_it_is(name, hosts):
     try:
         for _ in range(30):
             with refused_as_replaced():
-                loaded = client.load(name, mesh=LINE, spec=P(None, "x")).get()
-                assert len(np.unique(loaded)) == 1
+                assert len(np.unique(client.load(name, mesh=LINE, spec=P(None, "x")).get())) == 1
     finally:
         ending.set()
         replacing.join()

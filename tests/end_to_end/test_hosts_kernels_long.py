@@ -78,8 +78,7 @@ def test_arrays_larger_than_a_message(hosts):
 
 @on_one
 def test_random_arrays_are_the_same_on_every_mesh(hosts):
-    drawn = hosts.uniform(7, (83, 5), mesh=ROW).array
-    np.testing.assert_array_equal(drawn, hosts.uniform(7, (83, 5)).array)
+    np.testing.assert_array_equal(hosts.uniform(7, (83, 5), mesh=ROW).array, hosts.uniform(7, (83, 5)).array)
 
 
 @on_one

@@ -60,8 +60,7 @@ def test_every_element_type_is_exact_in_raw_and_in_typed_contents(stub, datatype
         typed = tensor("x", values, contents=pb.InferTensorContents(**{field: values.tolist()}))
         requests.append(pb.ModelInferRequest(model_name="roll", inputs=[typed], parameters=parameters({"shift": 1})))
     for request in requests:
-        outputs = arrays_of(stub.ModelInfer(request))
-        np.testing.assert_array_equal(outputs["result0"], np.roll(values, 1), strict=True)
+        np.testing.assert_array_equal(arrays_of(stub.ModelInfer(request))["result0"], np.roll(values, 1), strict=True)
 
 
 def test_tensors_are_in_shared_memory(stub):
@@ -119,8 +118,7 @@ def test_a_request_has_the_limits_of_messages(stub):
     x = np.zeros((1 << 18) + 1)
     outputs = arrays_of(stub.ModelInfer(infer("roll", {"x": x}, {"shift": 1}), timeout=30))
     assert outputs["result0"].shape == x.shape  # more than a unary call of the contract has
-    small = np.zeros((1, 1 << 10))
-    refusal(stub.ModelInfer, infer("tile", {"x": small}, {"reps": "[1024, 1]"}), EXHAUSTED)
+    refusal(stub.ModelInfer, infer("tile", {"x": np.zeros((1, 1 << 10))}, {"reps": "[1024, 1]"}), EXHAUSTED)
 
 
 def test_an_idle_stream_holds_a_call_slot_and_no_upload_slot():

@@ -36,8 +36,7 @@ def test_a_name_opens_the_array_in_another_client(ours, others):
 
 
 def test_an_array_gets_a_name_later(ours, others):
-    h = ours.sqrt(X, keep=True).array
-    ours.name(h, "roots")
+    ours.name(ours.sqrt(X, keep=True).array, "roots")
     same(others.open("roots").get(), np.sqrt(X))
     pending = ours.put(X) * 2
     ours.name(pending, "doubles")
@@ -212,8 +211,7 @@ def test_traced_functions_read_and_write_arrays_with_names(ours, others):
 
     for value in (5.0, 6.0):
         g[1] = value
-        expected = g.get().sum()
-        assert float(total(h)) == float(captured(1.0)) == expected
+        assert float(total(h)) == float(captured(1.0)) == g.get().sum()
     ours.jit(clear)(h)
     assert not g[0].get().any()
 

@@ -180,8 +180,7 @@ def test_the_condition_of_a_singular_matrix_is_infinite(strict_client):
 
 
 def test_eigenvalues_of_general_matrices_are_real_where_they_can_be(strict_client):
-    h = strict_client.put(np.diag(np.arange(5.0)), mesh=sc.Mesh(x=8))
-    values, vectors = np.linalg.eig(h)
+    values, vectors = np.linalg.eig(strict_client.put(np.diag(np.arange(5.0)), mesh=sc.Mesh(x=8)))
     assert values.dtype == vectors.dtype == np.float64
     same(np.sort(values).get(), np.arange(5.0))
     assert np.linalg.eigvals(strict_client.put(np.array([[0, 1.0], [-1, 0]]))).dtype == np.complex128

@@ -88,8 +88,7 @@ def test_a_chain_equals_numpy(client):
 def test_an_array_is_an_operand_of_every_type_of_call(client):
     x = client.submit("add", np.arange(8.0), 1.0)
     np.testing.assert_array_equal(client.diff(x).array, np.ones(7))
-    kept = client.diff(client.submit("add", x, 1.0), keep=True).array
-    np.testing.assert_array_equal(kept, np.ones(7))
+    np.testing.assert_array_equal(client.diff(client.submit("add", x, 1.0), keep=True).array, np.ones(7))
     large = np.ones((2**18, 8))
     np.testing.assert_array_equal(
         client.call("add", client.submit("add", x, 1.0), large).array, large + np.arange(2.0, 10.0)
@@ -105,8 +104,7 @@ def test_results_that_another_client_waits_for_are_operands(client, server):
     with sc.connect(server.address) as other:
         step = client.jit(lambda a: a + 1)
         for _ in range(3):
-            pending = other.put(x) * 2.0
-            np.testing.assert_array_equal(h + pending, x * 3)
+            np.testing.assert_array_equal(h + (other.put(x) * 2.0), x * 3)
             np.testing.assert_array_equal(client.add(h, other.put(x) * 3.0).array, x * 4)
             np.testing.assert_array_equal(step(other.put(x) * 4.0), x * 4 + 1)
         bad = other.submit("power", other.put(np.array([1, 2])), -1)

@@ -134,8 +134,7 @@ def test_a_kept_result_shares_no_memory_with_its_operand(client, mesh, n):
 @pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
 @pytest.mark.parametrize("spec", [ROWS, P(None, "x")], ids=str)
 def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, mesh, spec):
-    rows = 4096
-    x = np.random.default_rng(6).standard_normal((rows, 64))
+    x = np.random.default_rng(6).standard_normal((4096, 64))
     with (
         streaming.put(x, mesh=mesh, spec=spec) as there,
         streaming.diff(x, n=0, axis=0, mesh=mesh, spec=spec, keep=True).array as kept,

@@ -47,8 +47,7 @@ def test_the_default_mesh_and_the_allocator_may_be_set(unusual):
     with sc.connect(unusual.address) as client:
         assert client.server_info().default_mesh == sc.Mesh(a=4, b=2)
         x = np.random.default_rng(0).standard_normal((16, 8))
-        result = client.diff(x, axis=1, spec=sc.P("a", "b"))
-        np.testing.assert_array_equal(result.array, np.diff(x, axis=1))
+        np.testing.assert_array_equal(client.diff(x, axis=1, spec=sc.P("a", "b")).array, np.diff(x, axis=1))
         assert tunes_allocator(unusual) == [False, False]
 
 

@@ -30,8 +30,7 @@ def test_an_array_of_empty_is_an_operand_without_a_copy(server_factory):
         result = client.diff(x, axis=2, prepend=0.0).array
         np.testing.assert_array_equal(result, np.diff(x, axis=2, prepend=0.0))
         assert not shared(result)
-        high_water = client.usage().bytes_high_water
-        assert SEGMENT_BYTES + x.nbytes <= high_water < SEGMENT_BYTES + x.nbytes * 3 // 2
+        assert SEGMENT_BYTES + x.nbytes <= client.usage().bytes_high_water < SEGMENT_BYTES + x.nbytes * 3 // 2
     with sc.connect(server.address, shared_memory=False) as client:
         client.diff(x, axis=2, prepend=0.0)
         assert client.usage().bytes_high_water >= 2 * x.nbytes

@@ -41,8 +41,7 @@ def step(u, dt):
     "u", [U, LARGE, U.astype("f4"), np.zeros((0, 3)), U[:1, :1]], ids=lambda u: f"{u.dtype}{list(u.shape)}"
 )
 def test_a_function_runs_as_one_program_bit_for_bit(client, u):
-    traced = client.jit(step, exact=True)
-    result, kernels = calls(client, traced, put(client, u), 0.1)
+    result, kernels = calls(client, client.jit(step, exact=True), put(client, u), 0.1)
     assert kernels == ["graph"]
     expected = step(u, 0.1)
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)

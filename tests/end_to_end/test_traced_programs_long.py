@@ -20,8 +20,7 @@ def test_a_program_of_many_calls(client):
             u = u * 0.5 + c
         return u
 
-    expected = many(U, 0.25)
-    assert np.array_equal(client.jit(many)(client.put(U, **ROWS), 0.25).get(), expected)
+    assert np.array_equal(client.jit(many)(client.put(U, **ROWS), 0.25).get(), many(U, 0.25))
 
 
 def test_a_program_of_many_arguments_and_results(client):
@@ -56,8 +55,7 @@ def test_loops_in_loops(client):
                 carry = abs(carry) * 2 + U.max()
         state = state + 1 if i == 0 else state - carry + sums[0]
     assert np.allclose(f(u, 3).get(), state)
-    steps = client.jit(lambda s: f(s, 2))
-    assert np.allclose(steps.repeat(u, times=1).get(), f(u, 2).get())
+    assert np.allclose(client.jit(lambda s: f(s, 2)).repeat(u, times=1).get(), f(u, 2).get())
 
 
 def test_a_loop_without_end_leaves_others_served(client, server):
@@ -94,8 +92,7 @@ def test_a_part_of_a_column_is_read_and_written_where_it_is(client):
         expected[1:-1, j] += 0.5 * expected[1:-1, j - 1]
         expected[j % 3, ::2] = expected[::-1, j][:5]
     u = client.put(U, **ROWS)
-    f = client.jit(lambda u: swept(client.xp, u))
-    assert np.allclose(f(u).get(), expected)
+    assert np.allclose(client.jit(lambda u: swept(client.xp, u))(u).get(), expected)
     g = client.jit(lambda u: client.xp.fori_loop(1, 9, lambda j, u: u.at[1:-1, j].multiply(2.0), u))
     doubled = U.copy()
     doubled[1:-1, 1:] *= 2

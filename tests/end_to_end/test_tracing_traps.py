@@ -160,12 +160,10 @@ def test_an_error_of_the_function_is_raised_unchanged(client, u):
 
 def test_numbers_stay_python_numbers(client):
     narrow, small = U.astype("f4"), np.arange(5, dtype="i1")
-    halved = client.jit(lambda u, dt: u * dt + 2 * dt**2 - (1 - dt) / 3, exact=True)
-    result = halved(client.put(narrow), 0.1)
+    result = client.jit(lambda u, dt: u * dt + 2 * dt**2 - (1 - dt) / 3, exact=True)(client.put(narrow), 0.1)
     assert result.dtype == np.float32
     assert np.array_equal(result.get(), narrow * 0.1 + 2 * 0.1**2 - (1 - 0.1) / 3)
-    chosen = client.jit(lambda u, fill: np.where(u > 0, u, fill))(client.put(narrow), 0)
-    assert chosen.dtype == np.float32
+    assert client.jit(lambda u, fill: np.where(u > 0, u, fill))(client.put(narrow), 0).dtype == np.float32
     added = client.jit(lambda n, k: (n + k, n < 1000, np.sin(k) * np.float32(1)))
     sums, below, sine = added(client.put(small), 3)
     assert (sums.dtype, sine.dtype, below.get().all()) == (np.int8, np.float64, True)

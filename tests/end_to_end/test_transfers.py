@@ -145,8 +145,7 @@ def test_the_asynchronous_client_refuses_and_allows_it(server):
 
 def resident(client, stub, refuse=True, **where):
     with client.put(X, **where) as h:
-        handle = bytes.fromhex(h.handle)
-        taken = kernel_service_pb2.Operand(resident=kernel_service_pb2.ResidentArray(handle=handle))
+        taken = kernel_service_pb2.Operand(resident=kernel_service_pb2.ResidentArray(handle=bytes.fromhex(h.handle)))
         rows = call(mesh=mesh(x=4), in_specs=[spec(("x",), ())])
         request = kernel_service_pb2.ExecuteRequest(call=rows, operands=[taken], refuse_transfers=refuse)
         return stub.Execute(request, timeout=60)

@@ -112,8 +112,7 @@ def call_by_segment(address: str) -> None:
 
 def call_by_stream(address: str) -> None:
     """Calls without end, by streams."""
-    client = sc.connect(address, connect_timeout=60, shared_memory=False)
-    call_for_ever(client, np.ones((128, _MIB // 512)))
+    call_for_ever(sc.connect(address, connect_timeout=60, shared_memory=False), np.ones((128, _MIB // 512)))
 
 
 def keep_arrays(address: str) -> None:

@@ -52,8 +52,7 @@ def test_both_subtractions_are_rounded(small, values, same):
     @jax.jit
     def difference(*operands):
         a, b, c = (widen(o, small) for o in operands)
-        twice = subtract(subtract(a, b, small), c, small)
-        return narrow(twice, small)
+        return narrow(subtract(subtract(a, b, small), c, small), small)
 
     same(np.asarray(difference(a, b, c)), expected)
 
@@ -63,16 +62,14 @@ def test_both_subtractions_are_rounded(small, values, same):
 )
 def test_four_bit_integers_wrap(small, held, same):
     values = np.arange(256).astype(np.uint8).view(held)
-    narrowed = jax.jit(lambda a: narrow(a, small).astype(held))(values)
-    same(np.asarray(narrowed), values.astype(small).astype(held))
+    same(np.asarray(jax.jit(lambda a: narrow(a, small).astype(held))(values)), values.astype(small).astype(held))
 
 
 def test_bits_of_float8_come_back(dtype, values):
     array = values.any((64,), dtype)
     if dtype.name in ("int4", "uint4"):
         array = array.astype(held_type(dtype))
-    back = from_bits(as_bits(jnp.asarray(array)), array.dtype)
-    assert np.asarray(back).tobytes() == array.tobytes()
+    assert np.asarray(from_bits(as_bits(jnp.asarray(array)), array.dtype)).tobytes() == array.tobytes()
 
 
 def test_integers_convert_to_float8_as_numpy_does(same):

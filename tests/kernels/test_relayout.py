@@ -42,8 +42,7 @@ def test_nothing_moves_where_blocks_stay(run):
     for kernel in (COPY, RESHARD, TRANSPOSE):
         assert not COLLECTIVE.search(run.program(kernel, x, **how).text)
     assert "all-gather" in run.program(RESHARD, x, **how, out_specs=[(None, None)]).text
-    problem = run.resolve(TRANSPOSE, x, **how).problem
-    assert problem.out_specs == ((("b",), ("a",)),)
+    assert run.resolve(TRANSPOSE, x, **how).problem.out_specs == ((("b",), ("a",)),)
 
 
 def test_what_is_only_gathered_is_gathered_by_hand(run):
