@@ -160,9 +160,3 @@ def test_no_copies_that_are_not_asked_for(strict_client):
         with pytest.raises(TypeError, match="implicit_get='error'"):
             use()
     assert not z.any()
-
-
-def test_a_lost_array_is_described(client):
-    total = client.xp.sum(client.put(X))
-    total.delete()
-    assert "deleted" in str(total)

@@ -17,17 +17,12 @@ MESH = sc.Mesh(x=8)
 ELEMENT_TYPES = list(DTYPES.values())
 
 
-def bits(array: np.ndarray) -> bytes:
-    return np.ascontiguousarray(array).tobytes()
-
-
 @pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=str)
 def test_every_element_type_travels_and_is_the_numpy_result(client, dtype):
     x = np.random.default_rng(0).integers(0, 2 if dtype.name == "bool" else 7, (19, 3)).astype(dtype)
     result = client.diff(x, axis=0, mesh=MESH, spec=P("x", None)).array
     expected = np.diff(x, axis=0)
-    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-    assert bits(result) == bits(expected)
+    assert (result.dtype, result.shape, result.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
 
 
 @pytest.mark.parametrize(("mesh", "spec"), [((4, 2), "x"), ({"x": 4, "y": 2}, ("x", None)), ([4, 2], ["x", None])])
@@ -35,22 +30,11 @@ def test_meshes_and_specs_in_short_forms_are_those_in_long_ones(client, mesh, sp
     x = np.arange(24.0).reshape(8, 3)
     called = client.diff(x, axis=0, mesh=mesh, spec=spec, out_spec=spec)
     with client.put(x, mesh=mesh, spec=spec) as array:
-        meshes = [
-            array.mesh.short,
-            called.plan.mesh.short,
-            client.plan("diff", array, mesh=mesh, in_specs=[spec]).mesh.short,
-        ]
+        planned = client.plan("diff", array, mesh=mesh, in_specs=[spec])
         specs = [array.spec, called.plan.operands[0].spec, called.plan.results[0].spec]
-    assert meshes == [sc.Mesh(x=4, y=2)] * 3
+    assert [of.mesh.short for of in (array, called.plan, planned)] == [sc.Mesh(x=4, y=2)] * 3
     assert {(*spec, None)[:2] for spec in specs} == {("x", None)}
     np.testing.assert_array_equal(called.array, np.diff(x, axis=0))
-
-
-@pytest.mark.parametrize("rows", [4095, 8, 7, 1, 0])
-def test_sizes_that_the_mesh_does_not_divide_work(client, rows):
-    x = np.random.default_rng(rows).standard_normal((rows, 5))
-    result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
-    np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
 
 
 def test_a_large_array_streams_in_both_directions(streaming):
@@ -60,11 +44,6 @@ def test_a_large_array_streams_in_both_directions(streaming):
     assert result.array.flags.writeable
     assert result.timing.receive > 0
     assert result.timing.send > 0
-
-
-def test_a_small_call_with_large_results_finds_the_stream_by_itself(client):
-    column, row = np.arange(1500.0)[:, None], np.arange(700.0)[None, :]
-    np.testing.assert_array_equal(client.matmul(column, row).array, column @ row)
 
 
 def test_the_timing_accounts_for_the_call(client):
@@ -117,23 +96,10 @@ def test_the_compiled_text_of_a_sharded_halo_diff_has_one_permute_and_no_gather(
     )
     text = compiled.as_text()
     assert "collective-permute" in text
-    assert "all-gather" not in text
-    assert "all-to-all" not in text
+    assert not re.search("all-gather|all-to-all", text)
     assert "/" not in "".join(re.findall(r'^[0-9]+ "(.*)"$', text, re.M)), "the server's paths stay its own"
     x = np.random.default_rng(4).standard_normal((64, 64))
     np.testing.assert_array_equal(compiled(x).array, np.diff(x, axis=0, prepend=0.0))
-
-
-def test_two_clients_at_once_get_the_right_answers(server):
-    def work(seed):
-        generator = np.random.default_rng(seed)
-        with sc.connect(server.address) as client:
-            for _ in range(20):
-                x = generator.standard_normal((16, 4))
-                np.testing.assert_array_equal(client.diff(x, axis=0, mesh=MESH).array, np.diff(x, axis=0))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
 
 
 def test_a_mesh_may_order_its_devices(client):
@@ -144,12 +110,10 @@ def test_a_mesh_may_order_its_devices(client):
 
 
 def test_every_kernel_is_listed_and_described(client):
-    names = [kernel.name for kernel in client.kernels()]
-    assert set(names) == {*FUNCTIONS, "graph"}  # whose operands and results are those of the graph
-    assert names == sorted(names)
-    for kernel in client.kernels():
-        if kernel.name == "graph":
-            continue
+    kernels = client.kernels()
+    names = sorted({*FUNCTIONS, "graph"})  # whose operands and results are those of the graph
+    assert [kernel.name for kernel in kernels] == names
+    for kernel in (kernel for kernel in kernels if kernel.name != "graph"):
         expected = [(o.name, o.optional, o.repeated) for o in FUNCTIONS[kernel.name].operands]
         assert [(o.name, o.optional, o.repeated) for o in kernel.operands] == expected
     assert [p.name for p in client.kernel("diff").parameters] == ["n", "axis"]
@@ -164,24 +128,6 @@ def test_products_meet_numpy(client):
     ring = client.collective_matmul(lhs, rhs, mesh=MESH, axis_name="x", strategy="bidirectional_ring")
     for result in (plain, summed, ring):
         np.testing.assert_allclose(result.array, lhs @ rhs, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda x: x[::2, ::-1],
-        np.asfortranarray,
-        lambda x: x.astype(x.dtype.newbyteorder()),
-        lambda x: x.T,
-        lambda x: x[:, :0],
-        lambda x: x.tolist(),
-        lambda x: np.broadcast_to(x[:1], x.shape),
-    ],
-    ids=["strided", "fortran", "other byte order", "transposed", "no columns", "list", "broadcast"],
-)
-def test_every_memory_layout_is_the_same_array(client, view):
-    x = view(np.random.default_rng(1).standard_normal((12, 6)))
-    np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
 
 
 def test_the_first_call_misses_the_next_hits_and_a_miss_is_explained(client):
@@ -224,9 +170,8 @@ def test_callers_at_once_with_one_new_key_compile_once(server):
 def test_a_kernel_and_its_plans_report_whether_bits_are_the_same_on_every_mesh(client):
     promises = {name: client.kernel(name).reproducibility for name in ("diff", "matmul", "gradient", "mean")}
     assert promises == {"diff": "always", "matmul": "integers", "gradient": "per call", "mean": "not promised"}
-    assert "  results: the same bits on every mesh of integers and bool; others may differ" in str(
-        client.kernel("matmul")
-    )
+    says = "  results: the same bits on every mesh of integers and bool; others may differ"
+    assert says in str(client.kernel("matmul"))
     floats, integers = sc.Array((4, 4), "float64"), sc.Array((4, 4), "int32")
     assert client.plan("matmul", integers, integers).reproducible
     assert not client.plan("matmul", floats, floats).reproducible

@@ -6,7 +6,6 @@ import pytest
 
 import shardcall as sc
 from shardcall import P
-from shardcall_core.functions.indexing import basic_index
 
 MESH = sc.Mesh(a=4, b=2)
 SHARDED = {"mesh": MESH, "spec": P("a", "b")}
@@ -106,15 +105,6 @@ def test_arrays_are_joined_and_taken_from(client):
         client.concatenate([GRID, GRID.T], mesh=MESH)
     with pytest.raises(sc.InvalidOperandError, match="give indices from -9 to 8"):
         client.take(GRID, [9], axis=0, mesh=MESH)
-
-
-def test_slices_stay_on_the_mesh_and_are_sharded_alike(client):
-    x = client.put(GRID, mesh=MESH, spec=P("a", "b"))
-    for key in (np.s_[1:-1], np.s_[3, None], np.s_[::-2, 1:3]):
-        starts, sizes, steps, dropped, inserted = basic_index(x.shape, key)
-        how = {"sizes": sizes, "steps": steps, "dropped": dropped, "inserted": inserted, "keep": True}
-        sliced = client.call("getitem", x, np.array(starts), **how).array
-        np.testing.assert_array_equal(sliced.get(), GRID[key], strict=True)
 
 
 def test_stacks_of_matrices_are_multiplied_transposed(client):

@@ -2,40 +2,12 @@
 
 import numpy as np
 import pytest
-from end_to_end.test_client_methods import GRID, MESH, SHARDED, integers
+from end_to_end.test_client_methods import MESH, SHARDED, integers
 
 import shardcall as sc
 from shardcall import P
 
 pytestmark = pytest.mark.long
-
-MOVEMENTS = [
-    ("reshape", ((3, -1),), {}),
-    ("expand_dims", ((0, -1),), {}),
-    ("squeeze", (), {}),
-    ("broadcast_to", ((2, 9, 6),), {}),
-    ("flip", (), {"axis": 1}),
-    ("astype", (np.int16,), {}),
-    ("tile", ((2, 1),), {}),
-    ("repeat", (3,), {"axis": 0}),
-    ("tril", (-1,), {}),
-    ("triu", (), {"k": 2}),
-    ("diagonal", (1,), {}),
-    ("trace", (), {"dtype": np.float32}),
-    ("pad", (((1, 2), (0, 3)),), {"constant_values": 7}),
-    ("pad", (2, "reflect"), {}),
-    ("sort", (), {"axis": None}),
-    ("argsort", (0,), {}),
-    ("take", (np.array([[3, -1]]), 0), {}),
-    ("take_along_axis", (np.array([[3, -1]] * 9), 1), {}),
-]
-
-
-@pytest.mark.parametrize(("name", "arguments", "keywords"), MOVEMENTS)
-def test_movements_are_numpys(client, name, arguments, keywords):
-    expected = np.asarray(getattr(np, name)(GRID, *arguments, **keywords))
-    result = getattr(client, name)(GRID, *arguments, **SHARDED, **keywords)
-    np.testing.assert_array_equal(result.array, expected, strict=True)
 
 
 def test_the_family_of_differences_meets_numpy(client):

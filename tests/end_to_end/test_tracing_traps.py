@@ -102,17 +102,6 @@ def test_ufuncs_of_other_packages_run_if_they_are_there_and_are_refused_otherwis
     np.testing.assert_allclose(client.jit(lambda u: scipy.expit(u) + 1)(u).get(), scipy.expit(U) + 1)
 
 
-def test_functions_with_two_results(client, u):
-    def f(u):
-        quotient, remainder = np.divmod(u, 2)
-        fraction, integer = np.modf(u)
-        return quotient, remainder, fraction, integer
-
-    expected = (*np.divmod(U, 2), *np.modf(U))
-    for result, value in zip(client.jit(f)(u), expected, strict=True):
-        assert np.array_equal(result.get(), value)
-
-
 def test_an_array_of_a_trace_is_refused_after_it(client, u):
     leaked = []
 
