@@ -9,18 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions.checks import common_type
-from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.core.element_types import (
-    as_bits,
-    convert,
-    from_bits,
-    held_type,
-    narrow,
-    subtract,
-    widen,
-)
+from shardcall_server.kernels.core.element_types import as_bits, convert, from_bits, held_type, narrow, subtract, widen
 
 FLOAT8 = [np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)]
 
@@ -80,22 +69,3 @@ def test_integers_convert_to_float8_as_numpy_does(same):
     for source, small in itertools.product(["uint8", "int8", "bool"], FLOAT8):
         integers = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
         same(np.asarray(converted(integers, small)), integers.astype(small))
-
-
-def test_operands_meet_in_numpys_type_or_not_at_all(element_types):
-    for first, second in itertools.product(element_types, repeat=2):
-        operands = [ArrayType((), first), ArrayType((), second)]
-        try:
-            expected = np.result_type(first, second)
-        except TypeError:
-            with pytest.raises(CallError, match="no common element type"):
-                common_type(("a", "b"), operands)
-        else:
-            assert common_type(("a", "b"), operands) == expected
-
-
-def test_two_float8_types_do_not_meet():
-    with pytest.raises(CallError, match="float8_e4m3fn and rhs float8_e5m2 have no common") as raised:
-        common_type(("lhs", "rhs"), [ArrayType((), t) for t in FLOAT8])
-    assert raised.value.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
-    assert raised.value.field == "rhs"
