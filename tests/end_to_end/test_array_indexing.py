@@ -1,7 +1,7 @@
 """Indices of arrays on the mesh and assignments to elements, which equal NumPy's."""
 
 import copy
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ def test_an_assignment_changes_the_array_and_its_views(strict_client):
 
 
 def test_assignments_of_several_threads(strict_client):
-    h, wrong = strict_client.put(np.zeros(64), mesh=sc.Mesh(x=8)), []
+    h = strict_client.put(np.zeros(64), mesh=sc.Mesh(x=8))
 
     def assign(value):
         for _ in range(20):
@@ -98,17 +98,11 @@ def test_assignments_of_several_threads(strict_client):
 
     def read():
         for _ in range(20):
-            values = (h + 0).get()
-            if len(set(values.tolist())) > 1:
-                wrong.append(values)
+            assert len(set((h + 0).get().tolist())) == 1
 
-    threads = [threading.Thread(target=assign, args=(value,)) for value in (1.0, 2.0)]
-    threads += [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as pool:
+        threads = [*(pool.submit(assign, value) for value in (1.0, 2.0)), *(pool.submit(read) for _ in range(2))]
+    assert [thread.result() for thread in threads] == [None] * 4
     assert set(h.get().tolist()) in ({1.0}, {2.0})
 
 

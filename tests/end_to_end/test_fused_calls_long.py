@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,25 +53,18 @@ def test_calls_that_are_not_recorded_take_recorded_operands(client):
 
 
 def test_threads_share_a_client(client):
-    h, results = client.put(U), {}
+    h = client.put(U)
     first = h + 1
 
-    def work(k):
-        x = first
+    def work(x, k):
         for _ in range(5):
             x = x * k + k
-        results[k] = x
+        return x
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for k, result in results.items():
-        expected = U + 1
-        for _ in range(5):
-            expected = expected * k + k
-        assert np.array_equal(result.get(), expected)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, [first] * 4, range(1, 5)))
+    for k, result in enumerate(results, 1):
+        assert np.array_equal(result.get(), work(U + 1, k))
 
 
 def test_meshes_are_not_mixed(client):

@@ -1,11 +1,10 @@
 """More families of kernels on meshes of two hosts and of four, with shared memory and without."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from end_to_end.processes import shardcall
 from end_to_end.test_hosts_kernels import GRID, ROW, SOME, X, integers
 
 import shardcall as sc
@@ -20,15 +19,12 @@ on_both = pytest.mark.parametrize("hosts", ["2x4", "2x4 relayed", "4x2 relayed"]
 @on_one
 def test_health_reports_a_host(hosts):
     def health(name: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "shardcall.cli", "health", hosts.address, "--host", name]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ended = shardcall("health", hosts.address, "--host", name)
         return ended.returncode, ended.stdout + ended.stderr
 
     assert health("h1") == (0, "ready\n")
-    assert health("h9") == (
-        1,
-        f"shardcall: the server at {hosts.address} has had no host 'h9'; see: shardcall status\n",
-    )
+    says = f"shardcall: the server at {hosts.address} has had no host 'h9'; see: shardcall status\n"
+    assert health("h9") == (1, says)
     for name in ("", "h" * 65):
         code, said = health(name)
         assert code == 2
@@ -51,9 +47,8 @@ def test_products(hosts):
     assert result.plan.collectives
     summed = hosts.matmul(X, y, mesh=ROW, lhs_spec=P(None, "x"), rhs_spec=P("x", None), strategy="psum_scatter")
     np.testing.assert_array_equal(summed.array, X @ y)
-    assert [collective.opcode for collective in summed.plan.collectives] == [
-        "all-to-all"
-    ]  # gloo's reduce-scatter is wrong
+    # gloo's reduce-scatter is wrong
+    assert [collective.opcode for collective in summed.plan.collectives] == ["all-to-all"]
     ring = hosts.collective_matmul(X, y, axis_name="x", mesh=ROW, strategy="bidirectional_ring")
     np.testing.assert_array_equal(ring.array, X @ y)
 

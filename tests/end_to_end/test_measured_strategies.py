@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -78,17 +79,9 @@ def test_small_calls_and_those_that_only_one_strategy_serves_are_not_timed(measu
 def test_a_key_that_is_first_used_on_a_busy_mesh_is_timed_when_it_is_idle(measured):
     """The server may or may not be busy at the first call; every key is timed in the end."""
     lengths = range(300, 304)
-    plans: list[sc.Plan] = []
-
-    def use(length: int) -> None:
-        plans.append(diff(measured, np.ones((length, 64))).plan)
-
-    threads = [threading.Thread(target=use, args=[length]) for length in lengths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {plan.strategy for plan in plans} <= CANDIDATES
+    with ThreadPoolExecutor(4) as pool:
+        results = pool.map(lambda length: diff(measured, np.ones((length, 64))), lengths)
+    assert {result.plan.strategy for result in results} <= CANDIDATES
     idle = threading.Event()
     for length in lengths:
         while not diff(measured, np.ones((length, 64))).plan.strategy_timings:
