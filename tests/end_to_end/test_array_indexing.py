@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from end_to_end.numpy_calls import ARRAYS, MESH, X, check_call, rows_of
+from end_to_end.numpy_calls import ARRAYS, MESH, X, calls_of, check_call
 
 import shardcall as sc
 
@@ -13,36 +13,16 @@ GRID = ARRAYS["GRID"]
 LAYOUTS = (("a", "b", None), (None, "a", "b"), ("b", None, "a"))
 
 INDICES = """
-    grid[3]
-    grid[-1, 2]
-    grid[1, 2, 3]
-    grid[1:-1]
-    grid[2:9, 1:]
-    grid[::3, ::-1]
-    grid[10:2:-3]
-    grid[5:5]
-    grid[10:100]
-    grid[..., 0]
-    grid[:, None, 2:4]
-    grid[...]
-    grid[np.int32(4)]
-    grid[np.array([3, 0, -1, 3])]
-    grid[:, [2, 1]]
-    grid[:, (1, 0)]
-    grid[(1, 0),]
-    grid[..., ()]
-    grid[grid > 0]
-    grid[grid[:, 0, 0] > 0]
-    grid[np.array([[1], [2]]), :, [0, -1]]
-    grid[grid.argmax(0)[0], 1]
-    grid[grid.argmax(0)[0, 0]]
+    grid[{3|-1, 2|1, 2, 3|1:-1|2:9, 1:|::3, ::-1|10:2:-3|5:5|10:100|..., 0|:, None, 2:4|...|..., ()}]
+    grid[{np.int32(4)|np.array([3, 0, -1, 3])|:, [2, 1]|:, (1, 0)|(1, 0),|np.array([[1], [2]]), :, [0, -1]}]
+    grid[{grid > 0|grid[:, 0, 0] > 0|grid.argmax(0)[0], 1|grid.argmax(0)[0, 0]}]
     """
 
 
 def test_elements_are_numpys(strict_client):
     """In one of the layouts each."""
-    for number, row in enumerate(rows_of(INDICES)):
-        check_call(strict_client, row, exact=True, axes=LAYOUTS[number % len(LAYOUTS)])
+    for number, call in enumerate(calls_of(INDICES)):
+        check_call(strict_client, call, exact=True, axes=LAYOUTS[number % len(LAYOUTS)])
 
 
 def test_a_slice_stays_sharded(client):
