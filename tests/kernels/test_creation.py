@@ -1,12 +1,9 @@
 """Arrays that the devices create are NumPy's, bit for bit, in every layout, and nothing is sent."""
 
-import re
-
 import numpy as np
-from kernels.conftest import KERNELS
+from kernels.conftest import COLLECTIVE, KERNELS
 from rows import rows
 
-COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 LAYOUTS = [
     ({"x": 1}, None),
     ({"x": 8}, None),

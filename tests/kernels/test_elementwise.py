@@ -1,18 +1,17 @@
 """Elementwise functions are NumPy's of the same name, on every mesh, for every element type."""
 
 import itertools
-import re
 import warnings
 
 import numpy as np
 import pytest
+from kernels.conftest import COLLECTIVE
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.kernels.elementwise.elementwise import elementwise
 
 KERNELS = {kernel.name: kernel for kernel in elementwise()}
-COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 
 # Units in the last place of float32 and float64 by which a function may differ from NumPy's; all others are exact.
 ULPS = dict.fromkeys(("sin", "cos", "tan", "arctan", "arctan2", "hypot", "radians", "degrees", "exp2", "power"), 4)

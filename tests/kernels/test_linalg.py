@@ -6,15 +6,10 @@ of the matrix.
 
 import numpy as np
 import pytest
-from kernels.conftest import KERNELS
+from kernels.conftest import KERNELS, LAYOUTS
 
 from shardcall_core.layouts.layout import ArrayType
 
-LAYOUTS = [
-    ({"x": 8}, ("x", None, None)),
-    ({"x": 3}, (None, "x", None)),
-    ({"a": 2, "b": 2}, ("b", None, "a")),
-]
 FUNCTIONS = ("cholesky", "inv", "det", "slogdet", "eigh", "eigvalsh", "svd", "svdvals", "qr")
 
 

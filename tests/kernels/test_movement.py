@@ -1,11 +1,10 @@
 """The rows of the table that move elements give NumPy's results, bit for bit, in every layout."""
 
-import re
 from functools import partial
 
 import numpy as np
 import pytest
-from kernels.conftest import ELEMENT_TYPES, KERNELS, assert_same_bits
+from kernels.conftest import COLLECTIVE, ELEMENT_TYPES, KERNELS, assert_same_bits
 from kernels.table_cases import MOVES, OTHERS, expected
 from kernels.type_cases import index
 from rows import rows
@@ -13,7 +12,6 @@ from rows import rows
 from shardcall_core.element_types import NAMED
 from shardcall_core.layouts.layout import ArrayType
 
-COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 LAYOUTS = [
     ({"x": 1}, (None, None, None)),
     ({"x": 8}, ("x", None, None)),

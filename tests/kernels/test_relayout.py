@@ -1,9 +1,8 @@
 """reshard, copy and transpose keep every bit of all element types."""
 
-import re
-
 import numpy as np
 import pytest
+from kernels.conftest import COLLECTIVE
 
 from shardcall_core.call_error import Reason
 from shardcall_core.element_types import NAMED
@@ -13,7 +12,6 @@ from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Tra
 COPY, RESHARD, TRANSPOSE = Copy(), Reshard(), Transpose()
 MESH = {"a": 4, "b": 2}
 SPECS = [("a", "b"), (("a", "b"), None), (None, ("a", "b")), (None, None), ("b", None)]
-COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 
 
 def test_every_bit_is_kept(run, values, same_bits):
