@@ -265,8 +265,7 @@ class _Drawing:
         if parameter == "where" and isinstance(getattr(np, name, None), np.ufunc):
             return "True"  # elsewhere the elements are those that were in memory
         drawer = (
-            PARAMETERS.get(f"{name}({parameter})")
-            or _DRAWERS_OF_FUNCTIONS.get((name, parameter))
+            _DRAWERS_OF_FUNCTIONS.get((name, parameter))
             or _DRAWERS_OF_MODULES.get((name.rpartition(".")[0], parameter))
             or PARAMETERS.get(parameter)
             or by_default(info)
