@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
+from end_to_end import test_comparison as short
 from end_to_end.test_comparison import U
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture
-def u(client):
-    return client.put(U, mesh={"x": 4}, spec=("x", None))
+u = short.u
 
 
 def test_arguments_of_the_caller_stay_as_they_are(client, u):

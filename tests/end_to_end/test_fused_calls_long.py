@@ -8,24 +8,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from client_parts import programs_of, sender_of, submitter_of, uses_of
+from end_to_end import test_fused_calls as short
 from end_to_end.processes import wait_for
 from end_to_end.test_fused_calls import REFUSED, U, _interrupt, connect, ran, refused_program, step
 
 import shardcall as sc
-from shardcall._src.programs import submitter
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.program_builder import ProgramBuilder
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture
-def client(server, monkeypatch):
-    """A client that sends what it recorded only when something needs it."""
-    monkeypatch.setattr(submitter, "_IDLE_S", 60.0)
-    with connect(server) as client:
-        yield client
+client = short.client
 
 
 def test_a_program_that_the_server_refuses_runs_as_calls(client, monkeypatch):

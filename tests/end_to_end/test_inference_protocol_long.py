@@ -1,14 +1,13 @@
 """Models of the Open Inference Protocol: every element type, shared memory and limits."""
 
 import threading
-from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
+from end_to_end import test_inference_protocol as short
 from end_to_end.inference_requests import (
     DTYPES,
-    Stub,
     arrays_of,
     connected,
     infer,
@@ -27,17 +26,7 @@ import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture(scope="module")
-def stub(serving) -> Iterator[Stub]:
-    with connected(serving.address) as stub:
-        yield stub
-
-
-@pytest.fixture(scope="module")
-def client(serving) -> Iterator[sc.Client]:
-    with sc.connect(serving.address) as client:
-        yield client
+client, stub = short.client, short.stub
 
 
 TYPED = {
