@@ -1,46 +1,14 @@
-"""Order of calls: a call waits for earlier launches, never for a slow caller or another call's result."""
+"""Order of calls: a call waits for earlier launches, never for another call's result."""
 
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 
 import numpy as np
-from end_to_end.messages import chunk, header
 from end_to_end.processes import X, is_busy, stopped, wait_for
-from end_to_end.segments_by_hand import MIB
 from servers import holds_nothing
 
 import shardcall as sc
-from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 
 PATIENCE_S = 120.0  # less than stalled calls last
-STALLED = 12  # more than the worker has threads for results
-
-
-def answers(client: sc.Client, i: int) -> None:
-    """Makes a small call and looks at its result."""
-    result = client.diff(X + i, axis=0, timeout=PATIENCE_S)
-    np.testing.assert_array_equal(result.array, np.diff(X + i, axis=0))
-
-
-def test_callers_who_do_not_send_their_operands_block_no_other(server, channel):
-    stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-    ended = threading.Event()
-
-    def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        yield header((4, MIB // 8))
-        yield chunk(0, 0, MIB)
-        ended.wait()
-
-    with sc.connect(server.address) as client, ExitStack() as stack:
-        stack.callback(ended.set)
-        for _ in range(STALLED):
-            stack.callback(stub.ExecuteStream(half(), timeout=600).cancel)
-        wait_for(lambda: client.usage().regions >= STALLED)
-        for i in range(20):
-            answers(client, i)
-        assert client.usage().regions >= STALLED
 
 
 def test_questions_are_answered_while_the_mesh_is_busy_and_every_slot_is_taken(modest):
