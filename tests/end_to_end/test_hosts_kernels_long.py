@@ -31,14 +31,6 @@ def test_health_reports_a_host(hosts):
         assert f"--host is {name!r}; a name has 1 to 64 characters" in said
 
 
-@on_one
-def test_scans(hosts):
-    np.testing.assert_array_equal(hosts.cumsum(X, 0, mesh=ROW).array, X.cumsum(0))
-    window = integers(1, 5)
-    result = hosts.convolve(X[:, 0], window, mode="same", mesh=SOME).array
-    np.testing.assert_array_equal(result, np.convolve(X[:, 0], window, "same"))
-
-
 @on_both
 def test_products(hosts):
     y = integers(2, 45, 31)
@@ -69,11 +61,6 @@ def test_values_are_refused_by_hosts_that_see_them(hosts):
 def test_arrays_larger_than_a_message(hosts):
     large = np.random.default_rng(3).normal(size=(1031, 517))
     np.testing.assert_array_equal(hosts.reshard(large, mesh=ROW, out_spec=P(None, "x")).array, large)
-
-
-@on_one
-def test_random_arrays_are_the_same_on_every_mesh(hosts):
-    np.testing.assert_array_equal(hosts.uniform(7, (83, 5), mesh=ROW).array, hosts.uniform(7, (83, 5)).array)
 
 
 @on_one

@@ -41,38 +41,6 @@ def test_an_error_in_the_middle_fails_the_rest(client):
     client.synchronize()
 
 
-def test_arrays_are_deleted_after_the_calls_that_use_them(client):
-    for _ in range(20):
-        x = client.put(np.ones(4))
-        y = client.submit("add", x, 1.0)
-        z = client.submit("add", y, 1.0)
-        assert client.delete(x, y) == 2
-        np.testing.assert_array_equal(z, np.full(4, 3.0))
-    del z
-    wait_for(lambda: not client.list())
-
-
-@pytest.mark.parametrize(
-    ("error", "name", "operands", "parameters"),
-    [
-        (sc.KernelNotFoundError, "ad", ([1.0], 1.0), {}),
-        (sc.OperandCountError, "add", ([1.0],), {}),
-        (sc.InvalidOperandError, "add", ([1.0, 2.0], [1.0, 2.0, 3.0]), {}),
-        (sc.OperandTypeError, "bitwise_and", ([1.0], [1.0]), {}),
-        (sc.UnknownParameterError, "diff", ([1.0],), {"order": 2}),
-        (sc.AxisError, "sum", ([1.0],), {"axis": 1}),
-        (sc.ParameterTypeError, "diff", ([1.0],), {"n": "two"}),
-    ],
-)
-def test_wrong_arguments_are_refused_in_the_same_line(client, error, name, operands, parameters):
-    with pytest.raises(error) as submitted:
-        client.submit(name, *operands, **parameters)
-    with pytest.raises(error) as called:
-        client.call(name, *operands, **parameters)
-    assert (type(submitted.value), str(submitted.value)) == (type(called.value), str(called.value))
-    client.synchronize()
-
-
 def test_a_chain_equals_numpy(client):
     expected = np.arange(24.0).reshape(6, 4)
     x = client.put(expected)
