@@ -1,6 +1,5 @@
 """Arrays with names, which clients of one principal share."""
 
-import asyncio
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +9,7 @@ from end_to_end.filing import same
 from end_to_end.processes import wait_for
 
 import shardcall as sc
-from shardcall import P, aio
+from shardcall import P
 from shardcall._src.rpc.deadline import Deadline
 from shardcall.v1 import array_service_pb2
 
@@ -164,18 +163,6 @@ def test_an_array_that_is_deleted_frees_its_name(ours, others):
         h.get()
     h.delete()
     others.put(X, name="u")
-
-
-def test_an_asynchronous_client_has_names_too(leasing_server, ours):
-    async def main() -> None:
-        async with aio.connect(leasing_server.address) as client:
-            h = await client.put(X, name="u")
-            same(await (await client.open("u")).get(), X)
-            await client.name(h, "v")
-            assert h.name == "v"
-
-    asyncio.run(main())
-    same(ours.open("v").get(), X)
 
 
 def test_a_write_is_seen_in_every_client(ours, others):
