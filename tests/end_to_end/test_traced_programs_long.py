@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from end_to_end.processes import is_busy, wait_for
+from end_to_end.test_traced_derivatives import loss
 from end_to_end.test_traced_errors import X, at, inverted, of_an_index
 from end_to_end.test_traced_loops import ROWS, U
 from end_to_end.test_traced_vmap import RANDOM, W
@@ -99,10 +100,6 @@ def test_a_part_of_a_column_is_read_and_written_where_it_is(client):
     assert np.allclose(g(u).get(), doubled)
     kernels = [node.kernel for body in g.trace(u).form.nodes[-1].parameters for node in getattr(body[1], "nodes", ())]
     assert kernels.index("take") < kernels.index("getitem") < kernels.index("put_at")
-
-
-def loss(params, x):
-    return np.mean(np.tanh(x @ params["w"] + params["b"]) ** 2)
 
 
 def slopes(params, x):

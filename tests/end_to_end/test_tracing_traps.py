@@ -1,5 +1,6 @@
 """Code that a trace could get wrong silently: it is right, or raises an error that says what to write."""
 
+import math
 import random
 
 import numpy as np
@@ -32,6 +33,10 @@ def test_numbers_have_no_values(client, u):
     for needs in (lambda u, k: u if k > 0 else -u, lambda u, k: u * float(k), lambda u, k: range(k)):
         with pytest.raises(sc.TracingError, match=r"number that is an argument of .*static=.*xp\.cond"):
             client.jit(needs)(u, 1)
+    for convert in (round, math.floor, math.ceil, math.trunc):
+        with pytest.raises(sc.TracingError, match=rf"{convert.__name__}\(\) needs the value .* static="):
+            client.jit(lambda u, k, convert=convert: u * convert(k))(u, 7)
+    assert [int(item) for item in client.jit(lambda k: divmod(k, 3))(7)] == [2, 1]
     picked = client.jit(lambda u, k: u[k])
     assert np.array_equal(picked(u, 1).get(), U[1])
     assert np.array_equal(picked(u, -1).get(), U[-1])
