@@ -22,7 +22,7 @@ from end_to_end.scraping import metrics_url
 from servers import ServerProcess, exclusively, holds_nothing, run_folder, running_server
 
 import shardcall as sc
-from shardcall.v1 import kernel_service_pb2_grpc
+from shardcall.v1 import array_service_pb2_grpc, kernel_service_pb2_grpc
 from shardcall_core.wire import token_file
 from shardcall_core.wire.token_file import Entry
 
@@ -83,6 +83,13 @@ def observer(leasing_server) -> Iterator[sc.Client]:
     with sc.connect(leasing_server.address, shared_memory=False) as client:
         yield client
         wait_for(lambda: holds_nothing(client))
+
+
+@pytest.fixture
+def arrays(leasing_server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
+    """The service of that server as it is, without a client that renews leases."""
+    with open_channel(leasing_server.address) as channel:
+        yield array_service_pb2_grpc.ArrayServiceStub(channel)
 
 
 @pytest.fixture

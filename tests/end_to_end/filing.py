@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,12 @@ class Filing:
 
     def files(self) -> list[str]:
         """Returns the paths of all files, hidden ones too."""
-        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if not path.is_dir())
+        return files_in(self.folder)
+
+
+def files_in(folder: Path) -> list[str]:
+    """Returns the paths of all files in a folder and those below it."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
 
 
 def same(actual: np.ndarray, expected: np.ndarray) -> None:
@@ -94,10 +100,6 @@ def check_names_refused(filing: Filing, *names: str) -> None:
     """Checks that no call takes one of the names, and that no file has come to be."""
     client = filing.client
     for name in names:
-        for call in (
-            lambda name=name: client.save(client.put(np.ones(3)), name),
-            lambda name=name: client.load(name),
-            lambda name=name: client.remove_file(name),
-        ):
-            assert refused(call) == "INVALID_PARAMETER", name
+        for call in (partial(client.save, client.put(np.ones(3))), client.load, client.remove_file):
+            assert refused(partial(call, name)) == "INVALID_PARAMETER", name
     assert filing.files() == []

@@ -190,28 +190,12 @@ Drawer = Callable[[Arguments, str, Any], str]
 """Returns an argument for the name and value of the first array of the call."""
 
 
-def _casting(draw, *_):
-    return draw.one("'same_kind'", "'safe'", "'unsafe'", "'no'", "'equiv'")
-
-
-def _flag(draw, *_):
-    return draw.flag()
-
-
-def _number(draw, *_):
-    return draw.number()
-
-
 def _operand(draw, first, _):
     return draw.operand(first)
 
 
 def _same(draw, first, _):
     return draw.array(like=first, local=True)
-
-
-def _integer(draw, *_):
-    return draw.integer()
 
 
 def _axis(draw, _, value):
@@ -222,12 +206,11 @@ def _axes(draw, _, value):
     return draw.axes(value.ndim)
 
 
-def _none(*_):
-    return "None"
+def _drawn(draw: Callable[[Arguments], str]) -> Drawer:
+    return lambda arguments, *_: draw(arguments)
 
 
-def _vector(draw, *_):
-    return draw.one("[0.5, 1.5, 2.5]", "[1, 2]", "[-1, 0, 1, 4]", "[0]")
+_flag, _number, _integer = map(_drawn, (Arguments.flag, Arguments.number, Arguments.integer))
 
 
 def _several(*texts: str) -> Drawer:
@@ -265,13 +248,12 @@ PARAMETERS: Mapping[str, Drawer] = {
     "stable": _several("None", "True", "False"),
     "kind": _several("'stable'", "'quicksort'", "'mergesort'", "'heapsort'", "None", "'sort'", "'table'"),
     "dtype": lambda draw, *_: draw.dtype() if draw.happens(0.9) else "None",
-    "out": _none,
+    **dict.fromkeys(("out", "device"), lambda *_: "None"),
     "like": _same,
-    "device": _none,
     "where": lambda draw, first, _: draw.mask(first),
     "initial": lambda draw, *_: draw.number() if draw.happens(0.8) else draw.scalar(),
     "order": _several("'C'", "'K'", "'A'", "'C'", "'F'", "'Z'", "None"),
-    "casting": _casting,
+    "casting": _several("'same_kind'", "'safe'", "'unsafe'", "'no'", "'equiv'"),
     "ddof": _several("0", "1", "0.5", "2"),
     "correction": _several("0", "1", "0.5"),
     "mean": _several("0", "1.5", "2"),
@@ -280,14 +262,13 @@ PARAMETERS: Mapping[str, Drawer] = {
     "q": _several("0.5", "50", "[0.25, 0.75]", "[0, 100]", "0", "1", "[[0.1], [0.9]]", "2", "numpy.float32(0.3)"),
     "method": _several("'linear'", "'lower'", "'higher'", "'nearest'", "'midpoint'", "'median_unbiased'", "'weibull'"),
     **dict.fromkeys(("n", "N", "M", "k", "decimals", "offset", "start", "ndim", "nan", "ndmin", "minlength"), _integer),
-    **dict.fromkeys(("posinf", "neginf", "fill_value", "val"), _number),
+    **dict.fromkeys(("posinf", "neginf", "fill_value", "val", "left"), _number),
     "x": _operand,
     **dict.fromkeys(
         ("x2", "b", "values", "append", "prepend", "to_end", "to_begin", "a2", "y", "min", "max"), _operand
     ),
     **dict.fromkeys(("a_min", "a_max", "other", "v", "ar2", "test_elements", "choices", "default"), _operand),
-    **dict.fromkeys(("xp", "fp", "bins_"), _same),
-    **dict.fromkeys(("left", "right_"), _number),
+    **dict.fromkeys(("xp", "fp"), _same),
     "period": _several("None", "2", "3.5", "6"),
     "rtol": _several("1e-5", "0", "0.1", "1"),
     "atol": _several("1e-8", "0", "0.1", "1"),
@@ -334,7 +315,6 @@ PARAMETERS: Mapping[str, Drawer] = {
     "base": _several("10.0", "2", "2.5"),
     "max_work": _several("0", "1"),
     "condition": lambda draw, first, _: draw.mask(first),
-    "reps_": _integer,
     "trim": _several("'fb'", "'f'", "'B'", "'x'"),
     "ndmax": _several("0", "2"),
     "optimize": _several("False", "True", "'greedy'"),

@@ -171,8 +171,7 @@ def check_call(
         raise actual
     for ours, numpys in zip(actual, expected, strict=True):
         same(ours, numpys, exact=exact, text=text)
-    after = {name: array.spec for name, array in side.operands().items() if name in before}
-    assert moves or after == before, text
+    assert moves or {name: array.spec for name, array in side.operands().items() if name in before} == before, text
 
 
 def same(ours: Any, numpys: Any, *, exact: bool = False, text: str = "") -> None:

@@ -380,8 +380,7 @@ class TracedComparison(Comparison):
         return actual, None
 
     def _excuse(self, expected_error: BaseException | None, error: BaseException | None) -> str:
-        is_of_values = any(part in str(expected_error) for part in _OF_VALUES)
-        return "values" if is_of_values else ""
+        return "values" if any(part in str(expected_error) for part in _OF_VALUES) else ""
 
 
 class ValueComparison(Comparison):

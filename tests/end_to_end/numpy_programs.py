@@ -197,8 +197,7 @@ class _Drawing:
             arguments, keywords = special(self._draw)
         else:
             first = self._draw.array()
-            parameters = parameters_of(function)
-            arguments, keywords = self._arguments(name, parameters, first)
+            arguments, keywords = self._arguments(name, parameters_of(function), first)
         return self._line(f"np.{name}({', '.join(arguments)})", name, keywords)
 
     def method(self) -> Line:
@@ -208,8 +207,7 @@ class _Drawing:
             (first, *arguments), keywords = _choose(self._draw)
             return self._line(f"{first}.choose({', '.join(arguments)})", ".choose", keywords)
         first = self._draw.array()
-        parameters = parameters_of(getattr(np.ndarray, name))[1:]
-        arguments, keywords = self._arguments(name, parameters, first, is_method=True)
+        arguments, keywords = self._arguments(name, parameters_of(getattr(np.ndarray, name))[1:], first, is_method=True)
         return self._line(f"{first}.{name}({', '.join(arguments)})", f".{name}", keywords)
 
     def _arguments(
@@ -267,8 +265,7 @@ class _Drawing:
         if parameter == "where" and isinstance(getattr(np, name, None), np.ufunc):
             return "True"  # elsewhere the elements are those that were in memory
         drawer = (
-            PARAMETERS.get(f"{name}({parameter})")
-            or _DRAWERS_OF_FUNCTIONS.get((name, parameter))
+            _DRAWERS_OF_FUNCTIONS.get((name, parameter))
             or _DRAWERS_OF_MODULES.get((name.rpartition(".")[0], parameter))
             or PARAMETERS.get(parameter)
             or by_default(info)
@@ -375,8 +372,7 @@ class _Drawing:
 
     def _writable(self) -> str:
         """Returns an array that is no view of another."""
-        names = [name for name in self.program.inputs if name not in self.program.local]
-        return self._chance.choice(names)
+        return self._chance.choice([name for name in self.program.inputs if name not in self.program.local])
 
     def attribute(self) -> Line:
         """Draws an attribute."""

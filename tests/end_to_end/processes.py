@@ -2,8 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +28,38 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not come to pass"
         time.sleep(0.002)
+
+
+def shardcall(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command in a process, without input."""
+    return subprocess.run(
+        [sys.executable, "-m", "shardcall.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+@contextmanager
+def repeated(deed: Callable[[], object]) -> Iterator[None]:
+    """Calls a function again and again in a thread during the body, and raises its error after it."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        deed()
+        while not ended.is_set():
+            deed()
+
+    with ThreadPoolExecutor(1) as thread:
+        repeating = thread.submit(repeat)
+        try:
+            yield
+        finally:
+            ended.set()
+        repeating.result()
 
 
 def cpu_s(pid: int) -> float:

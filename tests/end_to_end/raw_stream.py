@@ -132,8 +132,7 @@ def read(number: int, handle: bytes, **fields: Any) -> call_stream_pb2.CallStrea
 def put(number: int, x: np.ndarray, handle: bytes, **fields: Any) -> call_stream_pb2.CallStreamItem:
     """A put."""
     fields = {"type": tensor(*x.shape), "inline": x.tobytes(), "lease_id": LEASE, **fields}
-    message = call_stream_pb2.PutStreamedArray(number=number, handle=handle, **fields)
-    return call_stream_pb2.CallStreamItem(put=message)
+    return call_stream_pb2.CallStreamItem(put=call_stream_pb2.PutStreamedArray(number=number, handle=handle, **fields))
 
 
 @contextmanager

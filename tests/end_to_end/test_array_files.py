@@ -1,6 +1,5 @@
 """Arrays in files of the server: what is saved is loaded, by this package and by NumPy, whatever happens meanwhile."""
 
-import asyncio
 import os
 import resource
 from pathlib import Path
@@ -13,7 +12,7 @@ from end_to_end.processes import stopped, wait_for
 from rows import rows
 
 import shardcall as sc
-from shardcall import P, aio
+from shardcall import P
 from shardcall_core.wire import token_file
 
 X = np.arange(35.0).reshape(7, 5)
@@ -26,8 +25,7 @@ either = pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
 def test_files_of_numpy_are_loaded_in_every_layout_and_version(version, x, filing):
     with (filing.folder / "a.npy").open("wb") as file:
         np.lib.format.write_array(file, x, version=version)
-    loaded = filing.client.load("a.npy", mesh=GRID, spec=P("x", "y"))
-    same(loaded.get(), x.astype(x.dtype.newbyteorder("=")))
+    same(filing.client.load("a.npy", mesh=GRID, spec=P("x", "y")).get(), x.astype(x.dtype.newbyteorder("=")))
 
 
 def test_names_that_lead_elsewhere_are_refused(filing):
@@ -93,18 +91,6 @@ def test_files_are_listed_by_name_and_removed(filing):
     assert not (filing.folder / "runs").exists()
     assert [file.name for file in client.files()] == ["a.npy", "b.npy"]
     assert refused(lambda: client.load("runs/1/a.npy")) == "FILE_NOT_FOUND"
-
-
-def test_the_asynchronous_client_has_the_same(filing):
-    async def use() -> np.ndarray:
-        async with await aio.connect(filing.running.address) as client:
-            await client.save(await client.put(X), "a.npy")
-            assert [file.name for file in await client.files()] == ["a.npy"]
-            value = await (await client.load("a.npy")).get()
-            assert await client.remove_file("a.npy")
-            return value
-
-    same(asyncio.run(use()), X)
 
 
 def test_links_in_the_folder_are_not_followed(filing, tmp_path):
@@ -179,8 +165,3 @@ def test_a_timeout_names_the_work_that_it_ended(filing):
         with pytest.raises(sc.DeadlineExceededError) as caught:
             filing.client.save(h, "a.npy", timeout=0.003)
         assert "the kernel" not in str(caught.value)
-
-
-def test_a_pickle_is_not_loaded(filing):
-    np.save(filing.folder / "a.npy", np.array([{}], object), allow_pickle=True)
-    assert refused(lambda: filing.client.load("a.npy")) == "UNSUPPORTED_ELEMENT_TYPE"

@@ -6,7 +6,6 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-import ml_dtypes
 import numpy as np
 import pytest
 from end_to_end.filing import read, refused, same
@@ -56,7 +55,10 @@ def test_every_element_type_is_loaded_as_it_was_saved(filing):
         filing.client.save(filing.client.put(x), "a.npy")
         same(filing.client.load("a.npy").get(), x)
         stored = np.load(filing.folder / "a.npy")
-        same(stored if dtype.isbuiltin == 1 else stored[dtype.name].view(dtype), x)
+        if dtype.isbuiltin != 1:  # a type that NumPy lacks: bits that have its name
+            assert stored.dtype == np.dtype([(dtype.name, f"<u{dtype.itemsize}")])
+            stored = stored[dtype.name].view(dtype)
+        same(stored, x)
         assert filing.client.files()[0].type == sc.Array((3, 4), dtype.name)
 
 
@@ -177,11 +179,3 @@ def test_arrays_of_many_pieces_are_saved_and_loaded(shape, filing):
     same(filing.client.load("a.npy", mesh=GRID, spec=P(None, "x")).get(), x)
     np.save(filing.folder / "b.npy", np.asfortranarray(x))
     same(filing.client.load("b.npy", mesh=GRID, spec=P("y")).get(), x)
-
-
-def test_bits_of_types_that_numpy_lacks_have_the_name_of_the_type(filing):
-    x = np.arange(4).astype(ml_dtypes.bfloat16)
-    filing.client.save(filing.client.put(x), "a.npy")
-    stored = np.load(filing.folder / "a.npy")
-    assert stored.dtype == np.dtype([("bfloat16", "<u2")])
-    same(stored["bfloat16"].view(ml_dtypes.bfloat16), x)

@@ -1,11 +1,11 @@
 """Indices of arrays on the mesh and assignments to elements, which equal NumPy's."""
 
 import copy
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from end_to_end.numpy_calls import ARRAYS, MESH, X, check_call, rows_of
+from end_to_end.numpy_calls import ARRAYS, MESH, X, calls_of, check_call
 
 import shardcall as sc
 
@@ -13,36 +13,16 @@ GRID = ARRAYS["GRID"]
 LAYOUTS = (("a", "b", None), (None, "a", "b"), ("b", None, "a"))
 
 INDICES = """
-    grid[3]
-    grid[-1, 2]
-    grid[1, 2, 3]
-    grid[1:-1]
-    grid[2:9, 1:]
-    grid[::3, ::-1]
-    grid[10:2:-3]
-    grid[5:5]
-    grid[10:100]
-    grid[..., 0]
-    grid[:, None, 2:4]
-    grid[...]
-    grid[np.int32(4)]
-    grid[np.array([3, 0, -1, 3])]
-    grid[:, [2, 1]]
-    grid[:, (1, 0)]
-    grid[(1, 0),]
-    grid[..., ()]
-    grid[grid > 0]
-    grid[grid[:, 0, 0] > 0]
-    grid[np.array([[1], [2]]), :, [0, -1]]
-    grid[grid.argmax(0)[0], 1]
-    grid[grid.argmax(0)[0, 0]]
+    grid[{3|-1, 2|1, 2, 3|1:-1|2:9, 1:|::3, ::-1|10:2:-3|5:5|10:100|..., 0|:, None, 2:4|...|..., ()}]
+    grid[{np.int32(4)|np.array([3, 0, -1, 3])|:, [2, 1]|:, (1, 0)|(1, 0),|np.array([[1], [2]]), :, [0, -1]}]
+    grid[{grid > 0|grid[:, 0, 0] > 0|grid.argmax(0)[0], 1|grid.argmax(0)[0, 0]}]
     """
 
 
 def test_elements_are_numpys(strict_client):
     """In one of the layouts each."""
-    for number, row in enumerate(rows_of(INDICES)):
-        check_call(strict_client, row, exact=True, axes=LAYOUTS[number % len(LAYOUTS)])
+    for number, call in enumerate(calls_of(INDICES)):
+        check_call(strict_client, call, exact=True, axes=LAYOUTS[number % len(LAYOUTS)])
 
 
 def test_a_slice_stays_sharded(client):
@@ -65,8 +45,7 @@ def test_every_device_has_the_elements_of_an_axis_of_one_element(strict_client, 
     x = np.random.default_rng(19).normal(size=shape)
     key = (0,) if shape[0] == 1 else (slice(None), -1)
     others = strict_client.put(np.zeros(37), mesh=MESH, spec=sc.P("b"))  # each device adds what it has
-    total = others + strict_client.put(x, mesh=MESH, spec=spec)[key]
-    np.testing.assert_array_equal(total.get(), x[key])
+    np.testing.assert_array_equal((others + strict_client.put(x, mesh=MESH, spec=spec)[key]).get(), x[key])
 
 
 def test_an_assignment_changes_the_array_and_its_views(strict_client):
@@ -91,7 +70,7 @@ def test_an_assignment_changes_the_array_and_its_views(strict_client):
 
 
 def test_assignments_of_several_threads(strict_client):
-    h, wrong = strict_client.put(np.zeros(64), mesh=sc.Mesh(x=8)), []
+    h = strict_client.put(np.zeros(64), mesh=sc.Mesh(x=8))
 
     def assign(value):
         for _ in range(20):
@@ -99,17 +78,11 @@ def test_assignments_of_several_threads(strict_client):
 
     def read():
         for _ in range(20):
-            values = (h + 0).get()
-            if len(set(values.tolist())) > 1:
-                wrong.append(values)
+            assert len(set((h + 0).get().tolist())) == 1
 
-    threads = [threading.Thread(target=assign, args=(value,)) for value in (1.0, 2.0)]
-    threads += [threading.Thread(target=read) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as pool:
+        threads = [*(pool.submit(assign, value) for value in (1.0, 2.0)), *(pool.submit(read) for _ in range(2))]
+    assert [thread.result() for thread in threads] == [None] * 4
     assert set(h.get().tolist()) in ({1.0}, {2.0})
 
 

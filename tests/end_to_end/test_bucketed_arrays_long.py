@@ -133,7 +133,6 @@ def test_refusals_are_those_of_the_shape(client):
 
 def test_sizes():
     for length in range(1, 5000):
-        size = bucket_size(length)
-        assert length <= size <= max(length, length * 9 // 8)
+        assert length <= bucket_size(length) <= max(length, length * 9 // 8)
     for power in range(3, 12):
         assert len({bucket_size(n) for n in range(2**power + 1, 2 ** (power + 1) + 1)}) == 8

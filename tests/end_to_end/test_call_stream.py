@@ -59,8 +59,7 @@ def test_an_error_is_that_of_execute(stream, stub, wrong, shape):
     operand = kernel_service_pb2.Operand(type=tensor(*shape), inline={"data": data.tobytes()})
     with pytest.raises(grpc.RpcError) as caught:
         stub.Execute(kernel_service_pb2.ExecuteRequest(call=wrong, operands=[operand]), timeout=60)
-    unary = dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
-    assert answer.status == unary
+    assert answer.status == dict(caught.value.trailing_metadata())["grpc-status-details-bin"]
     assert details(caught.value)["ErrorInfo"].reason
     assert answer.timing.total_seconds > 0
     assert not answer.response
@@ -209,8 +208,7 @@ ADD = call("add")
 @pytest.fixture
 def chain(stream, client) -> Iterator[bytes]:
     """A handle of an array of 4; slot 1 of the stream adds a number and keeps the result."""
-    lease = os.urandom(32)
-    stream.send(prepare(1, of=ADD, types=[tensor(4), tensor()], keep_results=True, lease_id=lease))
+    stream.send(prepare(1, of=ADD, types=[tensor(4), tensor()], keep_results=True, lease_id=os.urandom(32)))
     with client.put(np.zeros(4), mesh=sc.Mesh(x=1)) as kept:
         yield bytes.fromhex(kept.handle)
 
@@ -264,8 +262,7 @@ def test_what_depends_on_values_that_were_refused_fails_too_and_leaves_nothing(c
             item(first + 1, handles[0], slot=1, result_handles=handles[1:2]),
             item(first + 2, handles[1], slot=1, result_handles=handles[2:]),
         )
-        reasons = [stream.refusal(first + i).partition(":")[0] for i in range(3)]
-        assert reasons == ["INVALID_VALUE"] * 3
+        assert [stream.refusal(first + i).partition(":")[0] for i in range(3)] == ["INVALID_VALUE"] * 3
     assert not {handle.hex() for handle in handles} & {array.handle for array in client.list(of_all_clients=True)}
 
 
@@ -293,8 +290,7 @@ def test_what_is_no_timeout_is_refused(stream, timeout):
 
 def test_arrays_larger_than_a_message_may_hold_are_refused_and_calls_behind_them_run(stream, client):
     """A sum of a column and a row of 64 KiB each."""
-    max_bytes = client.server_info().limits.max_inline_bytes
-    count = 2 * math.isqrt(max_bytes // 8)
+    count = 2 * math.isqrt(client.server_info().limits.max_inline_bytes // 8)
     side = np.zeros(count)
     stream.send(
         prepare(of=call("add"), types=[tensor(count, 1), tensor(1, count)]),

@@ -1,71 +1,15 @@
 """Calls through the client to a real server, checked against NumPy."""
 
 import re
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from end_to_end.scraping import log_lines
 
 import shardcall as sc
 from shardcall import P
 from shardcall_core.functions.table import FUNCTIONS
-from shardcall_core.types.element_types import DTYPES
 
 MESH = sc.Mesh(x=8)
-ELEMENT_TYPES = list(DTYPES.values())
-
-
-def bits(array: np.ndarray) -> bytes:
-    return np.ascontiguousarray(array).tobytes()
-
-
-@pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=str)
-def test_every_element_type_travels_and_is_the_numpy_result(client, dtype):
-    x = np.random.default_rng(0).integers(0, 2 if dtype.name == "bool" else 7, (19, 3)).astype(dtype)
-    result = client.diff(x, axis=0, mesh=MESH, spec=P("x", None)).array
-    expected = np.diff(x, axis=0)
-    assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-    assert bits(result) == bits(expected)
-
-
-@pytest.mark.parametrize(("mesh", "spec"), [((4, 2), "x"), ({"x": 4, "y": 2}, ("x", None)), ([4, 2], ["x", None])])
-def test_meshes_and_specs_in_short_forms_are_those_in_long_ones(client, mesh, spec):
-    x = np.arange(24.0).reshape(8, 3)
-    called = client.diff(x, axis=0, mesh=mesh, spec=spec, out_spec=spec)
-    with client.put(x, mesh=mesh, spec=spec) as array:
-        meshes = [
-            array.mesh.short,
-            called.plan.mesh.short,
-            client.plan("diff", array, mesh=mesh, in_specs=[spec]).mesh.short,
-        ]
-        specs = [array.spec, called.plan.operands[0].spec, called.plan.results[0].spec]
-    assert meshes == [sc.Mesh(x=4, y=2)] * 3
-    assert {(*spec, None)[:2] for spec in specs} == {("x", None)}
-    np.testing.assert_array_equal(called.array, np.diff(x, axis=0))
-
-
-@pytest.mark.parametrize("rows", [4095, 8, 7, 1, 0])
-def test_sizes_that_the_mesh_does_not_divide_work(client, rows):
-    x = np.random.default_rng(rows).standard_normal((rows, 5))
-    result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
-    np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
-
-
-def test_a_large_array_streams_in_both_directions(streaming):
-    x = np.random.default_rng(2).standard_normal((3001, 701))  # 16 MiB, larger than any chunk
-    result = streaming.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
-    np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0), strict=True)
-    assert result.array.flags.writeable
-    assert result.timing.receive > 0
-    assert result.timing.send > 0
-
-
-def test_a_small_call_with_large_results_finds_the_stream_by_itself(client):
-    column, row = np.arange(1500.0)[:, None], np.arange(700.0)[None, :]
-    result = client.matmul(column, row)
-    np.testing.assert_array_equal(result.array, column @ row)
 
 
 def test_the_timing_accounts_for_the_call(client):
@@ -105,85 +49,33 @@ def test_a_planned_call_is_compiled(client):
     assert client.call("diff", x, None, None, axis=0, mesh=MESH, in_specs=[P("x", None), None]).timing.compile == 0
 
 
-def test_values_are_not_part_of_the_key(client):
-    x = np.ones((43, 3))
-    calls = [client.diff(x, axis=0, prepend=value, mesh=MESH, spec=P("x", None)) for value in (0.0, 1.0, 2.5)]
-    assert len({call.plan.key_digest for call in calls}) == 1
-    assert [call.array[0, 0] for call in calls] == [1.0, 0.0, -1.5]
-
-
 def test_the_compiled_text_of_a_sharded_halo_diff_has_one_permute_and_no_gather(client):
     compiled = client.compile(
         "diff", sc.Array((64, 64), "float64"), axis=0, prepend=0.0, mesh=MESH, spec=P("x", None), strategy="halo"
     )
     text = compiled.as_text()
     assert "collective-permute" in text
-    assert "all-gather" not in text
-    assert "all-to-all" not in text
+    assert not re.search("all-gather|all-to-all", text)
     assert "/" not in "".join(re.findall(r'^[0-9]+ "(.*)"$', text, re.M)), "the server's paths stay its own"
     x = np.random.default_rng(4).standard_normal((64, 64))
     np.testing.assert_array_equal(compiled(x).array, np.diff(x, axis=0, prepend=0.0))
 
 
-def test_two_clients_at_once_get_the_right_answers(server):
-    def work(seed):
-        generator = np.random.default_rng(seed)
-        with sc.connect(server.address) as client:
-            for _ in range(20):
-                x = generator.standard_normal((16, 4))
-                np.testing.assert_array_equal(client.diff(x, axis=0, mesh=MESH).array, np.diff(x, axis=0))
-
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(work, range(4)))
-
-
 def test_a_mesh_may_order_its_devices(client):
     x = np.arange(24.0).reshape(8, 3) ** 2
-    mesh = sc.Mesh({"x": 4}, device_ids=[7, 2, 5, 0])
-    result = client.diff(x, axis=0, mesh=mesh, spec=P("x", None))
+    result = client.diff(x, axis=0, mesh=sc.Mesh({"x": 4}, device_ids=[7, 2, 5, 0]), spec=P("x", None))
     np.testing.assert_array_equal(result.array, np.diff(x, axis=0))
     assert list(result.plan.mesh.device_ids) == [7, 2, 5, 0]
 
 
 def test_every_kernel_is_listed_and_described(client):
-    names = [kernel.name for kernel in client.kernels()]
-    assert set(names) == {*FUNCTIONS, "graph"}  # whose operands and results are those of the graph
-    assert names == sorted(names)
-    for kernel in client.kernels():
-        if kernel.name == "graph":
-            continue
+    kernels = client.kernels()
+    names = sorted({*FUNCTIONS, "graph"})  # whose operands and results are those of the graph
+    assert [kernel.name for kernel in kernels] == names
+    for kernel in (kernel for kernel in kernels if kernel.name != "graph"):
         expected = [(o.name, o.optional, o.repeated) for o in FUNCTIONS[kernel.name].operands]
         assert [(o.name, o.optional, o.repeated) for o in kernel.operands] == expected
     assert [p.name for p in client.kernel("diff").parameters] == ["n", "axis"]
-
-
-def test_products_meet_numpy(client):
-    generator = np.random.default_rng(5)
-    lhs, rhs = generator.standard_normal((33, 17)), generator.standard_normal((17, 9))
-    mesh = sc.Mesh(a=4, b=2)
-    plain = client.matmul(lhs, rhs, mesh=mesh, lhs_spec=P("a", None), rhs_spec=P(None, "b"), out_spec=P("a", "b"))
-    summed = client.matmul(lhs, rhs, mesh=mesh, lhs_spec=P(None, "a"), rhs_spec=P("a", None))
-    ring = client.collective_matmul(lhs, rhs, mesh=MESH, axis_name="x", strategy="bidirectional_ring")
-    for result in (plain, summed, ring):
-        np.testing.assert_allclose(result.array, lhs @ rhs, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda x: x[::2, ::-1],
-        np.asfortranarray,
-        lambda x: x.astype(x.dtype.newbyteorder()),
-        lambda x: x.T,
-        lambda x: x[:, :0],
-        lambda x: x.tolist(),
-        lambda x: np.broadcast_to(x[:1], x.shape),
-    ],
-    ids=["strided", "fortran", "other byte order", "transposed", "no columns", "list", "broadcast"],
-)
-def test_every_memory_layout_is_the_same_array(client, view):
-    x = view(np.random.default_rng(1).standard_normal((12, 6)))
-    np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
 
 
 def test_the_first_call_misses_the_next_hits_and_a_miss_is_explained(client):
@@ -202,34 +94,14 @@ def test_equivalent_arguments_always_hit_the_cache(client):
     for rows in range(300, 310):
         x = np.zeros((rows, 2), np.int8)
         client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x", None), timeout=20)
-        again = client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x"), timeout=20)
-        assert again.plan.cache_hit
-
-
-def test_callers_at_once_with_one_new_key_compile_once(server):
-    start = threading.Barrier(20)
-    x = np.random.default_rng(3).standard_normal((123, 4))
-
-    def call(_):
-        with sc.connect(server.address) as other:
-            start.wait()
-            return other.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None))
-
-    with ThreadPoolExecutor(20) as pool:
-        results = list(pool.map(call, range(20)))
-    for result in results:
-        np.testing.assert_array_equal(result.array, np.diff(x, axis=0, prepend=0.0))
-    (digest,) = {result.plan.key_digest for result in results}
-    compiled = [line for line in log_lines(server.log) if line["event"] == "compiled"]
-    assert [line["key"] for line in compiled].count(digest[:12]) == 1
+        assert client.diff(x, axis=0, mesh=sc.Mesh(x=1), spec=P("x"), timeout=20).plan.cache_hit
 
 
 def test_a_kernel_and_its_plans_report_whether_bits_are_the_same_on_every_mesh(client):
     promises = {name: client.kernel(name).reproducibility for name in ("diff", "matmul", "gradient", "mean")}
     assert promises == {"diff": "always", "matmul": "integers", "gradient": "per call", "mean": "not promised"}
-    assert "  results: the same bits on every mesh of integers and bool; others may differ" in str(
-        client.kernel("matmul")
-    )
+    says = "  results: the same bits on every mesh of integers and bool; others may differ"
+    assert says in str(client.kernel("matmul"))
     floats, integers = sc.Array((4, 4), "float64"), sc.Array((4, 4), "int32")
     assert client.plan("matmul", integers, integers).reproducible
     assert not client.plan("matmul", floats, floats).reproducible

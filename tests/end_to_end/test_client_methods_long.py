@@ -1,63 +1,13 @@
-"""Methods of clients that take long: movements, differences of every kind, and strategies of products."""
+"""Products of clients that take long."""
 
 import numpy as np
 import pytest
-from end_to_end.test_client_methods import GRID, MESH, SHARDED, integers
+from end_to_end.test_client_methods import integers
 
 import shardcall as sc
 from shardcall import P
 
 pytestmark = pytest.mark.long
-
-MOVEMENTS = [
-    ("reshape", ((3, -1),), {}),
-    ("expand_dims", ((0, -1),), {}),
-    ("squeeze", (), {}),
-    ("broadcast_to", ((2, 9, 6),), {}),
-    ("flip", (), {"axis": 1}),
-    ("astype", (np.int16,), {}),
-    ("tile", ((2, 1),), {}),
-    ("repeat", (3,), {"axis": 0}),
-    ("tril", (-1,), {}),
-    ("triu", (), {"k": 2}),
-    ("diagonal", (1,), {}),
-    ("trace", (), {"dtype": np.float32}),
-    ("pad", (((1, 2), (0, 3)),), {"constant_values": 7}),
-    ("pad", (2, "reflect"), {}),
-    ("sort", (), {"axis": None}),
-    ("argsort", (0,), {}),
-    ("take", (np.array([[3, -1]]), 0), {}),
-    ("take_along_axis", (np.array([[3, -1]] * 9), 1), {}),
-]
-
-
-@pytest.mark.parametrize(("name", "arguments", "keywords"), MOVEMENTS)
-def test_movements_are_numpys(client, name, arguments, keywords):
-    expected = np.asarray(getattr(np, name)(GRID, *arguments, **keywords))
-    result = getattr(client, name)(GRID, *arguments, **SHARDED, **keywords)
-    np.testing.assert_array_equal(result.array, expected, strict=True)
-
-
-def test_the_family_of_differences_meets_numpy(client):
-    x = np.random.default_rng(7).standard_normal((33, 10))
-    np.testing.assert_array_equal(client.shift(x, -2, axis=0, mode="periodic", **SHARDED).array, np.roll(x, -2, 0))
-    filled = client.shift(x, 3, axis=0, fill=np.nan, **SHARDED).array
-    np.testing.assert_array_equal(filled, np.concatenate([np.full((3, 10), np.nan), x[:-3]]))
-    result = client.gradient(x, 0.5, np.arange(10.0) ** 2, edge_order=2, **SHARDED)
-    for derivative, numpys in zip(result.arrays, np.gradient(x, 0.5, np.arange(10.0) ** 2, edge_order=2), strict=True):
-        np.testing.assert_allclose(derivative, numpys, rtol=1e-12, atol=1e-12)
-    rolled = sum(np.roll(x, 1, axis) - 2 * x + np.roll(x, -1, axis) for axis in (0, 1))
-    laplacian = client.laplacian(x, **SHARDED)
-    np.testing.assert_allclose(laplacian.array, rolled, rtol=1e-12, atol=1e-12)
-    assert laplacian.plan.strategy == "halo"
-
-
-@pytest.mark.parametrize("strategy", ["all_gather", "summa"])
-def test_both_operands_sharded_along_both_mesh_axes(client, strategy):
-    lhs, rhs = integers(2, 11, 13), integers(3, 13, 5)
-    result = client.matmul(lhs, rhs, mesh=MESH, strategy=strategy)
-    np.testing.assert_array_equal(result.array, lhs @ rhs)
-    assert result.plan.results[0].spec == P("a", "b")
 
 
 def test_products_read_the_matrix_of_a_transposed_view(client):

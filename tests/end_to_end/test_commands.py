@@ -52,6 +52,30 @@ def answer(shardcall):
 
 
 @pytest.fixture
+def refused(shardcall):
+    """Runs a command that fails; returns its exit status and all that it said, which has to have a part."""
+
+    def of(says, *arguments, **options):
+        status, _, err = shardcall(*arguments, **options)
+        assert says in err
+        return status, err
+
+    return of
+
+
+@pytest.fixture
+def array_of(shardcall):
+    """Runs a command that writes an array to standard output; returns the array."""
+
+    def of(*arguments, **options):
+        status, out, _ = shardcall(*arguments, **options)
+        assert status == 0
+        return np.load(io.BytesIO(out))
+
+    return of
+
+
+@pytest.fixture
 def x_file(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, X)
@@ -103,18 +127,15 @@ def test_call_reads_and_writes_files(answer, x_file, tmp_path):
 
 
 @pytest.mark.parametrize("value", [np.float64(2.5), np.empty((0, 3)), np.array([1, np.nan, np.inf])])
-def test_call_reads_and_writes_pipes(shardcall, value):
-    status, out, _ = shardcall("call", "multiply", "-", 2, stdin=npy(value))
-    assert status == 0
-    assert np.array_equal(np.load(io.BytesIO(out)), value * 2, equal_nan=True)
+def test_call_reads_and_writes_pipes(array_of, value):
+    assert np.array_equal(array_of("call", "multiply", "-", 2, stdin=npy(value)), value * 2, equal_nan=True)
 
 
-def test_a_result_that_npy_files_do_not_hold_is_written_with_a_warning(shardcall, tmp_path):
+def test_a_result_that_npy_files_do_not_hold_is_written_with_a_warning(shardcall, refused):
     status, out, err = shardcall("call", "astype", "-", "dtype=bfloat16", stdin=npy(np.arange(3.0)))
     assert (status, np.load(io.BytesIO(out)).dtype.str) == (0, "|V2")
     assert ".view(ml_dtypes.bfloat16)" in err
-    status, _, err = shardcall("call", "sqrt", "-", stdin=out)
-    assert (status, "type is not known" in err) == (USAGE, True)
+    assert refused("type is not known", "call", "sqrt", "-", stdin=out)[0] == USAGE
 
 
 @rows("name", ["commands/x.npy", "commands/x.zarr"])
@@ -132,33 +153,28 @@ def test_an_array_is_saved_in_a_file_of_the_server_and_loaded(name, shardcall, a
     answer("rm", handle, loaded["handle"])
 
 
-def test_arrays_outlive_the_command_that_put_them(shardcall, answer, x_file):
-    put = answer("put", x_file, "--spec", "x,-", "--keep-for", 600)
-    handle = put["handle"]
+def test_arrays_outlive_the_command_that_put_them(shardcall, answer, array_of, refused, x_file):
+    handle = answer("put", x_file, "--spec", "x,-", "--keep-for", 600)["handle"]
     assert handle in [entry["handle"] for entry in answer("ls")]
     assert answer("plan", "sum", f"@{handle}", "axis=0")["operands"][0]["spec"] == ["x", None]
     total = answer("call", "sum", f"@{handle[:8]}", "axis=0", "keepdims=False")
     assert np.allclose(total["results"][0]["values"], X.sum(axis=0))
-    status, out, _ = shardcall("get", handle[:8])
-    assert (status, np.array_equal(np.load(io.BytesIO(out)), X)) == (0, True)
+    assert np.array_equal(array_of("get", handle[:8]), X)
     assert answer("rm", handle[:8]) == {"removed": 1}
-    status, _, err = shardcall("get", handle[:8])
-    assert (status, "see: shardcall ls" in err) == (FAILED, True)
+    assert refused("see: shardcall ls", "get", handle[:8])[0] == FAILED
     assert shardcall("rm", handle)[0] == FAILED
 
 
-def test_commands_take_the_names_of_arrays(shardcall, answer, x_file):
+def test_commands_take_the_names_of_arrays(shardcall, answer, array_of, refused, x_file):
     put = answer("put", x_file, "--name", "u", "--spec", "x,-")
     assert put["name"] == "u"
     (entry,) = (entry for entry in answer("ls") if entry["name"])
     assert (entry["handle"], entry["name"], entry["expires_in_s"], entry["guests"]) == (put["handle"], "u", None, [])
-    status, out, _ = shardcall("get", "u")
-    assert (status, np.array_equal(np.load(io.BytesIO(out)), X)) == (0, True)
-    total = answer("call", "sum", "@u", "axis=0", "keepdims=False")
-    assert np.allclose(total["results"][0]["values"], X.sum(axis=0))
+    assert np.array_equal(array_of("get", "u"), X)
+    assert np.allclose(answer("call", "sum", "@u", "axis=0", "keepdims=False")["results"][0]["values"], X.sum(axis=0))
     assert answer("plan", "sum", "@u", "axis=0")["operands"][0]["spec"] == ["x", None]
-    status, _, err = shardcall("put", x_file, "--name", "u")
-    assert (status, "'u' stands for another array" in err) == (USAGE, True)
+    status, err = refused("'u' stands for another array", "put", x_file, "--name", "u")
+    assert status == USAGE
     assert "delete that array by shardcall rm u, or replace it by --replace" in err
     status, _, err = shardcall("rm", "u", "nope")
     assert (status, err.startswith("shardcall: no array has the name 'nope'")) == (FAILED, True)
@@ -169,11 +185,10 @@ def test_commands_take_the_names_of_arrays(shardcall, answer, x_file):
     assert 0 < entry["expires_in_s"] <= 600
     assert answer("rm", "u") == {"removed": 1}
     for command in (("rm", "u"), ("get", "u"), ("call", "sum", "@u")):
-        status, _, err = shardcall(*command)
-        assert (status, "no array has the name 'u'" in err) == (FAILED, True)
+        assert refused("no array has the name 'u'", *command)[0] == FAILED
 
 
-def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(shardcall, answer, x_file, tmp_path, monkeypatch):
+def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(array_of, answer, x_file, tmp_path, monkeypatch):
     monkeypatch.setenv("SHARDCALL_TOKEN", token_of("owner"))  # whose arrays are all removed
     put = answer("put", x_file)
     digits, handle = put["handle"][:8], put["handle"]
@@ -181,8 +196,7 @@ def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(shardcall, a
     np.save(ones, np.ones(3))
     for name, expected in ((digits, np.ones(3)), (handle, X)):
         answer("put", ones, "--name", name)
-        _, out, _ = shardcall("get", name)
-        np.testing.assert_array_equal(np.load(io.BytesIO(out)), expected)
+        np.testing.assert_array_equal(array_of("get", name), expected)
     with pytest.raises(AssertionError):
         answer("get", digits[:3] + "!")
     answer("rm", digits, handle)
@@ -190,7 +204,7 @@ def test_a_name_wins_of_digits_and_all_digits_of_a_handle_of_a_name(shardcall, a
     assert answer("ls") == []
 
 
-def test_principals_share_names_by_commands(shardcall, answer, x_file, tmp_path, monkeypatch):
+def test_principals_share_names_by_commands(shardcall, answer, array_of, refused, x_file, monkeypatch):
     answer("put", x_file, "--name", "v")
     assert shardcall("share", "v", "--with", "guest", "--write") == (0, b"", "")
     (entry,) = (entry for entry in answer("ls") if entry["name"])
@@ -201,12 +215,10 @@ def test_principals_share_names_by_commands(shardcall, answer, x_file, tmp_path,
         patch.setenv("SHARDCALL_TOKEN", token_of("guest"))
         (entry,) = answer("ls")
         assert (entry["name"], entry["owner"]) == (shared, token_file.user_name())
-        _, out, _ = shardcall("get", shared)
-        np.testing.assert_array_equal(np.load(io.BytesIO(out)), X)
+        np.testing.assert_array_equal(array_of("get", shared), X)
         total = answer("call", "sum", f"@{shared}", "axis=0", "keepdims=False")
         assert np.allclose(total["results"][0]["values"], X.sum(axis=0))
-        status, _, err = shardcall("rm", shared)
-        assert (status, "another principal" in err) == (FAILED, True)
+        assert refused("another principal", "rm", shared)[0] == FAILED
         assert answer("rm", "--all") == {"removed": 0}
         assert shardcall("share", shared, "--with", "owner")[0] == USAGE
     assert shardcall("unshare", "v") == (0, b"", "")
@@ -217,20 +229,17 @@ def test_principals_share_names_by_commands(shardcall, answer, x_file, tmp_path,
     assert answer("rm", "v") == {"removed": 1}
 
 
-def test_a_kept_result_is_an_operand_of_the_next_command(shardcall, answer, x_file):
+def test_a_kept_result_is_an_operand_of_the_next_command(array_of, answer, x_file):
     kept = answer("call", "square", x_file, *ALONG, "--keep")
     assert kept["type"] == "float64[4099,3]"
-    status, out, _ = shardcall("call", "sqrt", f"@{kept['handle'][:12]}")
-    assert status == 0
-    np.testing.assert_allclose(np.load(io.BytesIO(out)), X)
+    np.testing.assert_allclose(array_of("call", "sqrt", f"@{kept['handle'][:12]}"), X)
     assert answer("rm", kept["handle"]) == {"removed": 1}
 
 
-def test_a_call_on_two_meshes_is_explained_by_options(shardcall, answer, x_file):
+def test_a_call_on_two_meshes_is_explained_by_options(shardcall, answer, refused, x_file):
     here, there = answer("put", x_file, "--mesh", "x=8"), answer("put", x_file, "--mesh", "x=4")
-    status, _, said = shardcall("call", "add", f"@{here['handle']}", f"@{there['handle']}")
-    assert status == USAGE
-    assert "set the mesh of the call, --mesh …, or move one of them with shardcall call reshard @HANDLE" in said
+    remedy = "set the mesh of the call, --mesh …, or move one of them with shardcall call reshard @HANDLE"
+    assert refused(remedy, "call", "add", f"@{here['handle']}", f"@{there['handle']}")[0] == USAGE
     shardcall("rm", here["handle"], there["handle"])
 
 
@@ -245,7 +254,7 @@ def test_a_closed_pipe_ends_a_command_quietly(monkeypatch, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_a_failed_write_keeps_the_file(shardcall, tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_file(refused, tmp_path, monkeypatch):
     out = tmp_path / "out.npy"
     np.save(out, X)
 
@@ -254,9 +263,8 @@ def test_a_failed_write_keeps_the_file(shardcall, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(array_files.np, "save", save)
-    status, _, said = shardcall("call", "sqrt", 4, "-o", out)
-    assert (status, list(tmp_path.iterdir())) == (FAILED, [out])
-    assert "cannot be written: No space left on device" in said
+    assert refused("cannot be written: No space left on device", "call", "sqrt", 4, "-o", out)[0] == FAILED
+    assert list(tmp_path.iterdir()) == [out]
     assert np.array_equal(np.load(out), X)
 
 
@@ -344,11 +352,10 @@ def test_cache_lists_and_removes_programs(answer, shardcall, tmp_path):
     assert shardcall("cache", "rm", "--cache-dir", folder)[0] == USAGE
 
 
-def test_config_says_where_every_value_comes_from(answer, shardcall, tmp_path, monkeypatch):
+def test_config_says_where_every_value_comes_from(answer, refused, tmp_path, monkeypatch):
     file = tmp_path / "server.toml"
     file.write_text("port = 9000\nmax_rank_typo = 1\n")
-    status, _, err = shardcall("config", "show", "--config", file)
-    assert (status, "max_rank_typo" in err) == (USAGE, True)
+    assert refused("max_rank_typo", "config", "show", "--config", file)[0] == USAGE
     file.write_text("port = 9000\n")
     monkeypatch.setenv("SHARDCALL_TOKEN", "secret-that-is-long")
     shown = answer("config", "show", "--config", file, "--devices", 3)
@@ -406,15 +413,14 @@ def test_wrong_arguments_are_one_clear_line(shardcall, tmp_path, monkeypatch, ar
 
 
 @pytest.mark.parametrize("what", [["info"], ["kernels"], ["plan", "diff", "float64[8]"], ["top"], ["ls"], ["bench"]])
-def test_an_unreachable_server_and_a_wrong_token_have_specific_statuses(shardcall, monkeypatch, what):
-    status, _, err = shardcall(*what, "--address", "localhost:1")
-    assert (status, "no server answers" in err, err.count("\n")) == (UNREACHABLE, True, 1)
+def test_an_unreachable_server_and_a_wrong_token_have_specific_statuses(refused, monkeypatch, what):
+    status, err = refused("no server answers", *what, "--address", "localhost:1")
+    assert (status, err.count("\n")) == (UNREACHABLE, 1)
     monkeypatch.setenv("SHARDCALL_TOKEN", "wrong-but-long-enough")
-    status, _, err = shardcall(*what)
+    status, err = refused("", *what)
     assert (status, err.count("\n")) == (DENIED, 1)
 
 
-def test_the_address_of_the_environment_is_named_if_it_is_wrong(shardcall, monkeypatch):
+def test_the_address_of_the_environment_is_named_if_it_is_wrong(refused, monkeypatch):
     monkeypatch.setenv("SHARDCALL_ADDRESS", "http://localhost")
-    status, _, err = shardcall("info")
-    assert (status, "environment variable SHARDCALL_ADDRESS" in err) == (USAGE, True)
+    assert refused("environment variable SHARDCALL_ADDRESS", "info")[0] == USAGE

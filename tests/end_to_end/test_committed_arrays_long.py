@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from end_to_end import test_committed_arrays as short
 from end_to_end.test_committed_arrays import MESH, OTHERS, X
 
 import shardcall as sc
 
 pytestmark = pytest.mark.long
 
+committed = short.committed
 Y = np.random.default_rng(6).normal(size=(12, 16))
 
 
@@ -22,11 +24,6 @@ FAMILIES = {
     "indices": (lambda xp, x, y: xp.take(x, xp.argmax(y, axis=0), axis=0), "take"),
 }
 """Functions of x [16, 12] and y [12, 16], and the kernel at which the two meet."""
-
-
-@pytest.fixture(scope="module")
-def committed(strict_client):
-    return strict_client.put(X, mesh=MESH, spec=sc.P("a", "b"))
 
 
 @pytest.mark.parametrize("operand_state", ["pending", "uncommitted", "local"])

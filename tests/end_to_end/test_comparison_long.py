@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
+from end_to_end import test_comparison as short
 from end_to_end.test_comparison import U
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture
-def u(client):
-    return client.put(U, mesh={"x": 4}, spec=("x", None))
+u = short.u
 
 
 def test_arguments_of_the_caller_stay_as_they_are(client, u):
@@ -20,8 +18,7 @@ def test_arguments_of_the_caller_stay_as_they_are(client, u):
         count += 1
 
     here, count = np.zeros(3), client.put(np.zeros((), np.int64), mesh={"x": 4})
-    compared = smooth.compare(u, u[1:-1], here, count)
-    assert compared["program"].difference < 1e-10  # of a sum
+    assert smooth.compare(u, u[1:-1], here, count)["program"].difference < 1e-10  # of a sum
     assert np.array_equal(u.get(), U)
     assert not here.any()
     assert count.get() == 0

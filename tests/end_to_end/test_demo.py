@@ -22,23 +22,14 @@ def ask(monkeypatch):
     return ask
 
 
-def test_the_demo_answers_the_first_question(server, ask):
-    status, said = ask(server.address)
-    assert status == 0
-    assert "result equals np.diff, bit for bit" in said
-    compared = said.partition("The best of 10 rounds each:\n")[2].splitlines()
-    assert [line.split("  ")[1] for line in compared[:4]] == [
-        "np.diff",
-        "halo, the kernel",
-        "gspmd, the kernel",
-        "halo, the call",
-    ]
-
-
-def test_the_picture_shows_the_blocks_and_the_times(server, ask, tmp_path):
+def test_the_demo_answers_the_first_question_and_its_picture_shows_the_blocks_and_the_times(server, ask, tmp_path):
     file = tmp_path / "demo.svg"
     status, said = ask(server.address, "--picture", file)
     assert status == 0
+    assert "result equals np.diff, bit for bit" in said
+    compared = said.partition("The best of 10 rounds each:\n")[2].splitlines()
+    expected = ["np.diff", "halo, the kernel", "gspmd, the kernel", "halo, the call"]
+    assert [line.split("  ")[1] for line in compared[:4]] == expected
     assert f"The picture is in {file}." in said
     texts = [item.text for item in ElementTree.parse(file).iter("{http://www.w3.org/2000/svg}text")]
     assert {"0:6", "42:48", "np.diff, one core", "shardcall, halo", "compiler (gspmd)"} <= set(texts)

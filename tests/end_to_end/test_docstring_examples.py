@@ -55,5 +55,4 @@ def test_an_example_prints_what_the_docstring_shows(name: str, documented: sc.Cl
     text = (inspect.getdoc(EXAMPLES[name]) or "").replace("…", doctest.ELLIPSIS_MARKER)
     test = doctest.DocTestParser().get_doctest(text, names, name, None, None)
     printed: list[str] = []
-    failed = doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=printed.append).failed
-    assert failed == 0, "".join(printed)
+    assert doctest.DocTestRunner(optionflags=OPTIONS).run(test, out=printed.append).failed == 0, "".join(printed)

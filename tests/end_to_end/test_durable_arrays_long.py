@@ -2,15 +2,15 @@
 
 import os
 import re
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
 import pytest
 from client_parts import remote_arrays_of
 from end_to_end.filing import same
-from end_to_end.processes import wait_for
+from end_to_end.processes import repeated, wait_for
 from end_to_end.test_durable_arrays import LINE, X, kill_worker, refused
 from servers import running_server
 
@@ -33,10 +33,8 @@ def test_later_writes_are_lost_and_say_so(servers):
     u = client.put(X, name="u", durable=True)
     client.put(X, name="v")
     u[0] = 7.0
-    assert {entry.name: entry.in_checkpoint for entry in client.list().entries if entry.name} == {
-        "u": False,
-        "v": False,
-    }
+    in_checkpoint = {entry.name: entry.in_checkpoint for entry in client.list().entries if entry.name}
+    assert in_checkpoint == {"u": False, "v": False}
     kill_worker(servers.running, client)
     error = refused(lambda: client.open("v"))
     assert error.reason == "ARRAY_LOST"
@@ -79,28 +77,21 @@ def test_a_deleted_or_ended_array_stays_away_and_a_renamed_one_has_its_name(serv
 def test_the_arrays_of_a_checkpoint_are_of_one_moment(servers):
     client = servers.start()
     u, v = (client.put(np.zeros(4096), name=name) for name in ("u", "v"))
-    stop, written = threading.Event(), []
+    written = []
 
     def write() -> None:
-        with sc.connect(servers.running.address) as other:
-            first, second = other.open("u"), other.open("v")
-            for number in range(1, 10_000):
-                first[...] = float(number)
-                second[...] = float(number)
-                written.append(number)
-                if stop.is_set():
-                    return
+        number = first[0].get() + 1
+        first[...] = number
+        second[...] = number
+        written.append(number)
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        for _ in range(10):
-            written.clear()
-            wait_for(lambda: bool(written))
-            client.save_checkpoint()
-    finally:
-        stop.set()
-        writer.join()
+    with sc.connect(servers.running.address) as other:
+        first, second = other.open("u"), other.open("v")
+        with repeated(write):
+            for _ in range(10):
+                written.clear()
+                wait_for(lambda: bool(written))
+                client.save_checkpoint()
     client = servers.restart()
     u, v = (client.open(name).get() for name in ("u", "v"))
     assert np.ptp(u) == np.ptp(v) == 0
@@ -116,11 +107,8 @@ def test_clients_at_once_save_their_arrays(servers):
             for step in range(5):
                 client.put(np.full(8, float(step)), name=f"u{number}", replace=True, durable=True)
 
-    threads = [threading.Thread(target=save, args=[number]) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, range(4)))
     client = servers.restart()
     assert sorted(entry.name for entry in client.list().entries) == ["u0", "u1", "u2", "u3"]
     for number in range(4):
@@ -128,8 +116,7 @@ def test_clients_at_once_save_their_arrays(servers):
 
 
 def test_another_server_restores_the_checkpoints_when_the_first_has_ended(servers):
-    client = servers.start()
-    handle = client.put(X, name="u", durable=True).handle
+    handle = servers.start().put(X, name="u", durable=True).handle
     with (
         running_server("--array-dir", str(servers.folder), why="it follows another") as second,
         sc.connect(second.address) as other,

@@ -37,8 +37,6 @@ SAYS = {
     "did you mean 'diff'?": (call("dif"), NOT_FOUND, "KERNEL_NOT_FOUND", "kernel"),
     "shardcall kernels, lists all": (call(""), NOT_FOUND, "KERNEL_NOT_FOUND", "kernel"),
     "did you mean 'axis'?": (call(parameters={"axes": 0}), INVALID, "UNKNOWN_PARAMETER", "axes"),
-    "1.5": (call(parameters={"n": 1.5}), INVALID, "PARAMETER_TYPE", "n"),
-    "-2 to 1": (call(parameters={"axis": 2}), INVALID, "AXIS_OUT_OF_RANGE", "axis"),
     "'x'": (call(**X8, in_specs=[spec("y", None)]), INVALID, "UNKNOWN_MESH_AXIS", "in_specs[0]"),
     "twice": (call(**X8, in_specs=[spec("x", "x")]), INVALID, "MESH_AXIS_REUSED", "in_specs[0]"),
     "at most 2": (call(**X8, out_specs=[spec(None, None, "x")]), INVALID, "SPEC_TOO_LONG", "out_specs[0]"),
@@ -48,12 +46,6 @@ SAYS = {
     "names 1": (call(mesh=mesh(0, x=2)), INVALID, "INVALID_MESH", "mesh.device_ids"),
     "size -8": (call(mesh=mesh(x=-8)), INVALID, "INVALID_MESH", "mesh"),
     "did you mean 'halo'?": (call(strategy="hallo"), INVALID, "UNKNOWN_STRATEGY", "strategy"),
-    "these can: gspmd": (
-        call(**X8, strategy="halo", parameters={"n": 7, "axis": 0}, in_specs=[spec("x", None)]),
-        INVALID,
-        "STRATEGY_UNSUPPORTED",
-        "strategy",
-    ),
 }
 
 
@@ -77,15 +69,11 @@ def test_an_invalid_call_is_refused_with_a_remedy(stub, says):
 OPERANDS = [
     (call(), [], "OPERAND_COUNT", "x", "needs operand 'x'"),
     (call(), [tensor(8)] * 4, "OPERAND_COUNT", "operands", "takes 3 operands"),
-    (call(), [tensor()], "INVALID_OPERAND", "x", "one axis or more"),
-    (call(), [tensor(8, 4), tensor(4)], "INVALID_OPERAND", "prepend", "give a scalar"),
     (call(), [tensor(2**40, 2**40)], "INVALID_SHAPE", "operand 0", "spans"),
     (call(), [tensor(*[1] * 33)], "INVALID_SHAPE", "operand 0", "at most 32"),
     (call(), [tensor()] * 100_000, "MALFORMED_REQUEST", "operands", "100000 operands"),
     (call("matmul"), [tensor(2**20, 1), tensor(1, 2**20)], "CALL_TOO_LARGE", "operands", "results: float64"),
     (call(), [tensor(2**34)], "CALL_TOO_LARGE", "operands", "one call may have"),
-    (call("collective_matmul", {"axis_name": "z"}, **X8), [tensor(8, 8)] * 2, "INVALID_PARAMETER", "axis_name", ": x"),
-    (call("collective_matmul", **X8), [tensor(8, 8)] * 2, "INVALID_PARAMETER", "axis_name", "needs parameter"),
 ]
 
 
@@ -109,8 +97,7 @@ SOURCES = [
 
 @pytest.mark.parametrize(("source", "status", "reason", "says"), SOURCES, ids=lambda v: v if isinstance(v, str) else "")
 def test_invalid_operands_are_refused_with_a_remedy(stub, source, status, reason, says):
-    error = refusal(lambda: stub.Execute(execute(source), timeout=30))
-    check(error, status, reason, "operand 0", says)
+    check(refusal(lambda: stub.Execute(execute(source), timeout=30)), status, reason, "operand 0", says)
 
 
 @pytest.mark.parametrize("method", ["DescribeKernel", "Plan", "Compile", "Execute", "ExecuteStream"])
@@ -135,8 +122,7 @@ def test_an_array_on_more_devices_than_the_host_can_hold_is_refused(stub):
 
 
 def test_a_message_beyond_the_limit_is_resource_exhausted(stub):
-    error = refusal(lambda: stub.Execute(execute(operand(np.zeros(1 << 20))), timeout=30))
-    assert error.code() is EXHAUSTED
+    assert refusal(lambda: stub.Execute(execute(operand(np.zeros(1 << 20))), timeout=30)).code() is EXHAUSTED
 
 
 def test_a_deadline_passed_while_compiling_names_the_compilation_and_its_time(stub):
@@ -149,15 +135,6 @@ def test_a_deadline_passed_while_compiling_names_the_compilation_and_its_time(st
     assert 0 < timing.compile_seconds <= timing.total_seconds
     # The compilation went on: the same call finds its program, or waits for that same one.
     assert stub.Plan(request, timeout=30).plan.kernel == "diff"
-
-
-def test_names_of_any_length_come_back_short(stub):
-    long = "y" * 100_000
-    for asked in (call(parameters={long: 1}), call(**X8, in_specs=[spec(long)])):
-        request = kernel_service_pb2.PlanRequest(call=asked, operands=[tensor(8)])
-        error = refusal(partial(stub.Plan, request, timeout=30))
-        entries = details(error)
-        check(error, INVALID, entries["ErrorInfo"].reason, entries["BadRequest"].field_violations[0].field, "")
 
 
 def test_a_call_refused_for_its_header_is_answered_before_its_chunks_are_read(stub):

@@ -4,14 +4,13 @@ import os
 import signal
 
 import numpy as np
-from end_to_end.messages import execute, open_channel, operand
-from end_to_end.processes import X, is_busy, memory_files, stopped, wait_for
+from end_to_end.messages import open_channel
+from end_to_end.processes import X, memory_files, wait_for
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from servers import holds_nothing
 
 import shardcall as sc
 from shardcall import P
-from shardcall.v1 import kernel_service_pb2_grpc, server_info_service_pb2, server_info_service_pb2_grpc
+from shardcall.v1 import server_info_service_pb2, server_info_service_pb2_grpc
 
 MESH = sc.Mesh(x=8)
 
@@ -42,16 +41,3 @@ def test_health_follows_the_mesh(exclusive):
         os.kill(exclusive.worker_pids()[0], signal.SIGKILL)
         wait_for(lambda: status() == health_pb2.HealthCheckResponse.NOT_SERVING)
         wait_for(lambda: status() == health_pb2.HealthCheckResponse.SERVING)
-
-
-def test_a_call_cancelled_while_it_waits_leaves_at_once_and_holds_nothing(exclusive):
-    with sc.connect(exclusive.address) as client, open_channel(exclusive.address) as channel:
-        client.diff(X, axis=0)
-        stub = kernel_service_pb2_grpc.KernelServiceStub(channel)
-        with stopped(exclusive):
-            call = stub.Execute.future(execute(operand(np.arange(4.0))), timeout=30)
-            wait_for(lambda: is_busy(client))
-            call.cancel()
-            wait_for(lambda: not is_busy(client))
-        np.testing.assert_array_equal(client.diff(X, axis=0).array, np.diff(X, axis=0))
-        wait_for(lambda: holds_nothing(client))

@@ -49,9 +49,8 @@ print("done")
 
 @pytest.mark.parametrize("closes", [True, False])
 def test_children_of_a_process_whose_threads_call(server, closes: bool):
-    source = _FORKED if closes else _FORKED.replace("client.close()\n        sys.exit", "sys.exit")
-    ended = run(source, server.address)
-    assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
+    ended = run(_FORKED if closes else _FORKED.replace("client.close()\n        sys.exit", "sys.exit"), server.address)
+    assert ended.stdout == "done\n", ended.stderr
 
 
 _RESULTS = """
@@ -88,8 +87,7 @@ with sc.connect(sys.argv[1]) as client:
 
 
 def test_a_child_has_the_results_of_calls_before_the_fork_or_an_error_that_names_the_remedy(server):
-    ended = run(_RESULTS, server.address, "18")
-    assert ended.returncode == 0, ended.stderr
+    run(_RESULTS, server.address, "18")
 
 
 _LOCAL = """
@@ -110,8 +108,7 @@ with sc.local(devices=2) as client:
 
 
 def test_children_that_end_leave_a_local_server_to_their_parent():
-    ended = run(_LOCAL)
-    assert ended.returncode == 0, ended.stderr
+    run(_LOCAL)
 
 
 _THREADS = """
@@ -151,7 +148,7 @@ def use():
 @pytest.mark.parametrize("last", ["", "    client.close()\n"])
 def test_daemon_threads_and_exit_handlers_may_use_a_client(server, last):
     ended = run(_THREADS + last, server.address)
-    assert (ended.returncode, ended.stdout) == (0, "used\n"), ended.stderr
+    assert ended.stdout == "used\n", ended.stderr
     if not last:  # else the threads raise that the client is closed
         assert not ended.stderr
 
@@ -192,5 +189,4 @@ print("closed")
 
 
 def test_a_client_whose_threads_cannot_be_started_works_again_when_they_can_and_can_be_closed(server):
-    ended = run(_NO_THREADS, server.address)
-    assert (ended.returncode, ended.stdout) == (0, "closed\n"), ended.stderr
+    assert run(_NO_THREADS, server.address).stdout == "closed\n"

@@ -93,16 +93,6 @@ def test_scalars_are_no_part_of_the_program(client):
     assert len(programs_of(client)) == 1
 
 
-def test_errors_of_arguments_are_raised_in_their_line(client):
-    h = client.put(U)
-    doubled = h * 2
-    with pytest.raises(sc.ShardcallError):
-        doubled + np.ones(7)
-    with pytest.raises(sc.ShardcallError):
-        client.submit("roll", doubled, shift="x")
-    assert np.array_equal(doubled.get(), U * 2)
-
-
 def test_errors_name_the_line_of_their_call(client):
     counts = client.put(np.arange(4))
     shifted = (counts + 1) * 2

@@ -2,29 +2,24 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from client_parts import programs_of, sender_of, submitter_of, uses_of
+from end_to_end import test_fused_calls as short
 from end_to_end.processes import wait_for
 from end_to_end.test_fused_calls import REFUSED, U, _interrupt, connect, ran, refused_program, step
 
 import shardcall as sc
-from shardcall._src.programs import submitter
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCalls
 from shardcall._src.programs.program_builder import ProgramBuilder
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture
-def client(server, monkeypatch):
-    """A client that sends what it recorded only when something needs it."""
-    monkeypatch.setattr(submitter, "_IDLE_S", 60.0)
-    with connect(server) as client:
-        yield client
+client = short.client
 
 
 def test_a_program_that_the_server_refuses_runs_as_calls(client, monkeypatch):
@@ -52,25 +47,18 @@ def test_calls_that_are_not_recorded_take_recorded_operands(client):
 
 
 def test_threads_share_a_client(client):
-    h, results = client.put(U), {}
+    h = client.put(U)
     first = h + 1
 
-    def work(k):
-        x = first
+    def work(x, k):
         for _ in range(5):
             x = x * k + k
-        results[k] = x
+        return x
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for k, result in results.items():
-        expected = U + 1
-        for _ in range(5):
-            expected = expected * k + k
-        assert np.array_equal(result.get(), expected)
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(work, [first] * 4, range(1, 5)))
+    for k, result in enumerate(results, 1):
+        assert np.array_equal(result.get(), work(U + 1, k))
 
 
 def test_meshes_are_not_mixed(client):
@@ -145,8 +133,7 @@ def test_what_follows_a_loop_needs_no_other_program_of_its_last_iteration(client
     for _ in range(2):
         for _ in range(2):
             u, expected = step(u), step(expected)
-        largest = float(np.abs(u).max())
-        assert largest == abs(expected).max()
+        assert float(np.abs(u).max()) == abs(expected).max()
     step_of_11 = ("program", 11, 1)
     assert ran(client) == [step_of_11, step_of_11, ("program", 2, 1), step_of_11, ("program", 13, 2)]
     assert np.array_equal(u.get(), expected)

@@ -48,8 +48,7 @@ class _Steps:
                 results.append(step(results))
             except (TypeError, ValueError, IndexError) as error:
                 self.refused.append((type(error), str(error)))
-        kept = [result for result in results[count:] if self.random.random() < 0.4]
-        return kept or results[-1:]
+        return [result for result in results[count:] if self.random.random() < 0.4] or results[-1:]
 
     def unary(self, results):
         return self.random.choice(_UNARY)(self.random.choice(results))
@@ -106,8 +105,7 @@ def _ran(client, seed, dtypes):
         for array in _operands(seed, dtypes)
     ]
     results = steps.run(arrays)
-    seen = [(h.get().tobytes(), h.dtype, h.shape, h.spec, h.mesh, h.committed) for h in results]
-    return seen, steps.refused
+    return [(h.get().tobytes(), h.dtype, h.shape, h.spec, h.mesh, h.committed) for h in results], steps.refused
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,12 @@
 """Hostile use of shared memory affects only the client's own answers."""
 
-import threading
 from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import INVALID, check
+from end_to_end.processes import repeated
 from end_to_end.segments_by_hand import MIB, NBYTES, SHAPE, Held, held_segment
 
 import shardcall as sc
@@ -36,8 +36,7 @@ def refused(stub, request, field: str, says: str) -> None:
 
 def test_a_call_by_the_contract_alone(stub, held: Held):
     held.put(0, X)
-    answer = stub.Execute(held.execute(0, 4 * MIB), timeout=30)
-    np.testing.assert_array_equal(held.result(answer), np.diff(X, axis=0))
+    np.testing.assert_array_equal(held.result(stub.Execute(held.execute(0, 4 * MIB), timeout=30)), np.diff(X, axis=0))
 
 
 def test_a_hole_in_an_operand_spoils_its_owners_answer_alone(stub, held: Held, client: sc.Client):
@@ -65,8 +64,7 @@ def test_a_result_that_overlaps_its_operand_is_its_owners_affair(
 
 @pytest.mark.parametrize("result_bytes", [8 * MIB, 2**63, 2**64 - 1])
 def test_no_result_buffer_is_larger_than_its_segment(stub, held: Held, result_bytes: int):
-    request = held.execute(0, 4 * MIB, result_bytes=result_bytes)
-    refused(stub, request, "result_space", "put it inside")
+    refused(stub, held.execute(0, 4 * MIB, result_bytes=result_bytes), "result_space", "put it inside")
 
 
 def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):
@@ -79,23 +77,11 @@ def test_a_result_buffer_that_is_too_small_is_not_written(stub, held: Held):
 
 
 def test_holes_punched_while_calls_run_spoil_their_owners_answers_alone(stub, held: Held, client: sc.Client):
-    ended = threading.Event()
-
-    def punch() -> None:
-        while not ended.is_set():
-            held.punch(0, 8 * MIB)
-
-    puncher = threading.Thread(target=punch)
-    puncher.start()
-    try:
+    with repeated(lambda: held.punch(0, 8 * MIB)):
         for i in range(20):
             held.put(0, X)
             stub.Execute(held.execute(0, 4 * MIB), timeout=30)
-            x = X + i
-            np.testing.assert_array_equal(client.diff(x, axis=0).array, np.diff(x, axis=0))
-    finally:
-        ended.set()
-        puncher.join()
+            np.testing.assert_array_equal(client.diff(X + i, axis=0).array, np.diff(X + i, axis=0))
 
 
 @pytest.mark.parametrize("offset", [8, 8 * MIB, 2**63, 2**64 - NBYTES])

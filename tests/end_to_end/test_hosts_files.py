@@ -3,17 +3,17 @@
 import itertools
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from clusters import Cluster
-from end_to_end.filing import same
-from end_to_end.processes import wait_for
+from end_to_end.filing import files_in, same
+from end_to_end.processes import repeated, wait_for
 from rows import rows
 
 import shardcall as sc
@@ -92,11 +92,7 @@ class Hosts:
         return list(self.folder.glob(".checkpoints/*.npy"))
 
     def files(self) -> list[str]:
-        return sorted(
-            str(path.relative_to(self.principal_folder))
-            for path in self.principal_folder.rglob("*")
-            if not path.is_dir()
-        )
+        return files_in(self.principal_folder)
 
 
 @pytest.fixture(scope="module")
@@ -172,33 +168,22 @@ def test_a_checkpoint_and_a_file_outlive_a_worker_that_is_killed_while_it_saves(
     h = client.put(x, mesh=LINE, spec=P(None, "x"))
     named = [client.put(X, mesh=mesh, spec=spec, name=f"n{i}") for i, (mesh, spec) in enumerate(PLACEMENTS)]
     named += [client.put(np.float32(3), name="scalar"), client.put(np.zeros((0, 4)), name="empty")]
-    ending = threading.Event()
+    numbers_written = itertools.count(1)
 
     def write() -> None:
-        for number in range(1, 10**6):
-            if ending.is_set():
-                return
-            for array in named[:3]:
-                array[...] = X + number
+        number = next(numbers_written)
+        for array in named[:3]:
+            array[...] = X + number
 
-    writing = threading.Thread(target=write)
-    writing.start()
-    try:
+    with repeated(write):
         client.save_checkpoint()
-    finally:
-        ending.set()
-        writing.join()
 
     def kill() -> None:
-        saving = threading.Thread(target=save)
-        saving.start()
-        wait_for(lambda: any(".saving" in name for name in hosts.files()))
-        hosts.kill_worker()
-        saving.join()
-
-    def save() -> None:
-        with suppress(sc.ShardcallError):  # it may be complete before
-            client.save(h, "g.npy")
+        with ThreadPoolExecutor(1) as thread, suppress(sc.ShardcallError):  # it may be complete before
+            saving = thread.submit(client.save, h, "g.npy")
+            wait_for(lambda: any(".saving" in name for name in hosts.files()))
+            hosts.kill_worker()
+            saving.result()
 
     hosts.restart_mesh(kill)
     assert not any(".saving" in name for name in hosts.files())
@@ -234,36 +219,16 @@ def test_a_damaged_checkpoint_is_an_error_of_its_array_alone(hosts):
 
 @rows("name", ["h.npy", "h.zarr"])
 def test_a_file_that_is_replaced_is_loaded_as_it_was_or_as_it_is(name, hosts):
-    client, ending = hosts.client, threading.Event()
+    client = hosts.client
     arrays = [client.put(np.full((64, 40), number), mesh=LINE, spec=P("x", None)) for number in range(3)]
     client.save(arrays[0], name)
-
-    def replace() -> None:
-        for array in itertools.cycle(arrays):
-            if ending.is_set():
-                return
-            client.save(array, name)
-
-    replacing = threading.Thread(target=replace)
-    replacing.start()
-    try:
+    replacements = itertools.cycle(arrays)
+    with repeated(lambda: client.save(next(replacements), name)):
         for _ in range(30):
-            with refused_as_replaced():
-                loaded = client.load(name, mesh=LINE, spec=P(None, "x")).get()
-                assert len(np.unique(loaded)) == 1
-    finally:
-        ending.set()
-        replacing.join()
-
-
-@contextmanager
-def refused_as_replaced() -> Iterator[None]:
-    """Four replacements in a row during one load are one error."""
-    try:
-        yield
-    except sc.ShardcallError as error:
-        if error.reason != "FILE_NOT_FOUND":
-            raise
+            try:
+                assert len(np.unique(client.load(name, mesh=LINE, spec=P(None, "x")).get())) == 1
+            except sc.ShardcallError as error:
+                assert error.reason == "FILE_NOT_FOUND"  # noqa: PT017  # after four replacements in a row during one load
 
 
 def test_checkpoints_wait_for_a_host_that_does_not_see_them(hosts, tmp_path):

@@ -115,8 +115,7 @@ def test_a_kernel_runs_with_its_parameters(stub):
 
 
 def test_a_published_program_runs(stub, model):
-    request = infer(model, {"scale": np.float32([3]), "x": X}, model_version="1")
-    outputs = arrays_of(stub.ModelInfer(request))
+    outputs = arrays_of(stub.ModelInfer(infer(model, {"scale": np.float32([3]), "x": X}, model_version="1")))
     np.testing.assert_allclose(outputs["result0"], np.full((8, 8), 2, np.float32) @ X * 3)
     np.testing.assert_array_equal(outputs["result1"], [X.sum()])
 
@@ -191,8 +190,7 @@ def test_shared_memory_is_off_by_default(server):
     with connected(server.address) as stub:
         request = pb.SystemSharedMemoryRegisterRequest(name="r", key="r", byte_size=1)
         refusal(stub.SystemSharedMemoryRegister, request, UNIMPLEMENTED)
-        metadata = stub.ServerMetadata(pb.ServerMetadataRequest())
-        assert "system_shared_memory" not in metadata.extensions
+        assert "system_shared_memory" not in stub.ServerMetadata(pb.ServerMetadataRequest()).extensions
 
 
 def bad(change) -> pb.ModelInferRequest:
@@ -283,8 +281,7 @@ def test_a_token_is_needed_and_decides_whose_models_there_are(serving, client, s
     with connected(serving.address, token=token_of("guest")) as guest:
         refusal(guest.ModelInfer, infer("private", {"x": X}), NOT_FOUND)
         refusal(guest.ModelInfer, infer(f"{US}/private", {"x": X}), NOT_FOUND)
-        outputs = arrays_of(guest.ModelInfer(infer(f"{US}/shared", {"x": X})))
-        np.testing.assert_array_equal(outputs["result0"], X + 2)
+        np.testing.assert_array_equal(arrays_of(guest.ModelInfer(infer(f"{US}/shared", {"x": X})))["result0"], X + 2)
     with sc.connect(serving.address, token=token_of("guest")) as other:
         assert [model.name for model in other.models()] == [f"{US}/shared"]
         assert not other.unpublish("shared")
@@ -300,8 +297,7 @@ def test_loops_and_structures_are_published(client, stub):
     def f(params, steps):
         return {"y": client.xp.fori_loop(0, steps, lambda _, x: x * params["a"], params["x"])}
 
-    array = sc.Array((4,), "float32")
-    model = client.publish(f, "loop", {"a": np.float32(2), "x": array}, 5)
+    model = client.publish(f, "loop", {"a": np.float32(2), "x": sc.Array((4,), "float32")}, 5)
     assert list(model.inputs) == ["params['x']"]
     outputs = arrays_of(stub.ModelInfer(infer("loop", {"params['x']": np.ones(4, np.float32)})))
     np.testing.assert_array_equal(outputs["result0"], np.full(4, 32, np.float32), strict=True)

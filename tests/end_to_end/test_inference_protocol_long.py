@@ -1,14 +1,13 @@
 """Models of the Open Inference Protocol: every element type, shared memory and limits."""
 
 import threading
-from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import pytest
+from end_to_end import test_inference_protocol as short
 from end_to_end.inference_requests import (
     DTYPES,
-    Stub,
     arrays_of,
     connected,
     infer,
@@ -27,17 +26,7 @@ import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture(scope="module")
-def stub(serving) -> Iterator[Stub]:
-    with connected(serving.address) as stub:
-        yield stub
-
-
-@pytest.fixture(scope="module")
-def client(serving) -> Iterator[sc.Client]:
-    with sc.connect(serving.address) as client:
-        yield client
+client, stub = short.client, short.stub
 
 
 TYPED = {
@@ -60,8 +49,7 @@ def test_every_element_type_is_exact_in_raw_and_in_typed_contents(stub, datatype
         typed = tensor("x", values, contents=pb.InferTensorContents(**{field: values.tolist()}))
         requests.append(pb.ModelInferRequest(model_name="roll", inputs=[typed], parameters=parameters({"shift": 1})))
     for request in requests:
-        outputs = arrays_of(stub.ModelInfer(request))
-        np.testing.assert_array_equal(outputs["result0"], np.roll(values, 1), strict=True)
+        np.testing.assert_array_equal(arrays_of(stub.ModelInfer(request))["result0"], np.roll(values, 1), strict=True)
 
 
 def test_tensors_are_in_shared_memory(stub):
@@ -119,8 +107,7 @@ def test_a_request_has_the_limits_of_messages(stub):
     x = np.zeros((1 << 18) + 1)
     outputs = arrays_of(stub.ModelInfer(infer("roll", {"x": x}, {"shift": 1}), timeout=30))
     assert outputs["result0"].shape == x.shape  # more than a unary call of the contract has
-    small = np.zeros((1, 1 << 10))
-    refusal(stub.ModelInfer, infer("tile", {"x": small}, {"reps": "[1024, 1]"}), EXHAUSTED)
+    refusal(stub.ModelInfer, infer("tile", {"x": np.zeros((1, 1 << 10))}, {"reps": "[1024, 1]"}), EXHAUSTED)
 
 
 def test_an_idle_stream_holds_a_call_slot_and_no_upload_slot():

@@ -1,14 +1,11 @@
 """A real server's known-answer tests: all pass here, and what a verdict says has failed is refused and reported."""
 
 import json
-import os
-import subprocess
-import sys
 
 import known_answers
 import numpy as np
 import pytest
-from end_to_end.processes import wait_for
+from end_to_end.processes import shardcall, wait_for
 from end_to_end.scraping import log_lines, metrics_url, scrape
 from servers import running_server
 
@@ -68,13 +65,8 @@ def test_a_kernel_that_failed_is_reported_by_every_view_of_the_server(refusing):
             assert [(failure.kernel, failure.detail) for failure in verdicts.failures] == [("arctan", DETAIL)]
         assert f"FAILED, and refused: arctan ({TEST}" in str(client.server_info())
     for command in ("status", "info"):
-        shown = subprocess.run(
-            [sys.executable, "-m", "shardcall.cli", command, running.address],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "COLUMNS": "300"},
-            check=True,
-        )
+        shown = shardcall(command, running.address, COLUMNS="300")
+        assert shown.returncode == 0
         assert f"arctan ({TEST}" in shown.stdout
         assert DETAIL in shown.stdout
     scraped = scrape(metrics_url(log))

@@ -26,13 +26,9 @@ def test_more_than_two_gib_travel_in_both_directions(server_factory, shared_memo
 
 def test_more_than_two_gib_stay_and_come_back(server_factory):
     x = np.resize(np.arange(253, dtype=np.uint8), SHAPE)
-    server = server_factory(
-        "--max-resident-bytes",
-        str(5 << 30),
-        "--max-resident-bytes-per-client",
-        str(5 << 30),
-        why="its arrays may be large",
-    )
+    size = str(5 << 30)
+    limits = ("--max-resident-bytes", size, "--max-resident-bytes-per-client", size)
+    server = server_factory(*limits, why="its arrays may be large")
     with sc.connect(server.address, shared_memory=False) as client:
         with client.put(x, mesh=sc.Mesh(x=8), spec=P("x", None)) as resident:
             back = resident.get()

@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from end_to_end.processes import X, is_busy, stopped, wait_for
 
 import shardcall as sc
 
@@ -20,17 +19,6 @@ def test_a_result_that_stays_may_be_larger_than_what_travels(modest):
             assert client.mean(kept).array.item() == pytest.approx(0.5, abs=0.01)
         with pytest.raises(sc.ResourceExhaustedError):
             client.uniform(0, **drawn)
-
-
-def test_questions_about_the_server_are_answered_while_every_slot_is_taken(modest):
-    with sc.connect(modest.address) as client, ThreadPoolExecutor(1) as pool:
-        client.diff(X, axis=0)
-        with stopped(modest):
-            call = pool.submit(client.diff, X, axis=0)
-            wait_for(lambda: is_busy(client))
-            with sc.connect(modest.address) as other:
-                assert [kernel.name for kernel in other.kernels()] == [kernel.name for kernel in client.kernels()]
-        call.result(60)
 
 
 def test_evicted_programs_come_back_under_callers_that_use_them(modest):

@@ -102,8 +102,7 @@ def test_a_browser_opens_the_link_once_and_watches_calls_and_a_restart(tmp_path)
         resources = "performance.getEntriesByType('resource')"
         hosts = chrome.execute_script(f"return {resources}.map((one) => new URL(one.name).host)")
         assert set(hosts) == {server.base.removeprefix("http://")}
-        severe = [line for line in chrome.get_log("browser") if "401" not in line["message"]]
-        assert severe == []
+        assert [line for line in chrome.get_log("browser") if "401" not in line["message"]] == []
         with browser() as other:  # the link was used
             other.get(server.link)
             wait_for(lambda: "was used" in other.find_element("id", "message").text)
@@ -130,8 +129,7 @@ def test_a_browser_signs_in_uses_keys_up_and_shows_names_as_text(tmp_path):
         wait_for(lambda: any("/session" in line["message"] for line in chrome.get_log("browser")))  # it is a wrong key
         assert chrome.current_url == f"{server.base}/"
         name = "<img src=x onerror='document.title=1'><script>document.title=2</script>"
-        drawn = chrome.execute_script(_DRAW_NAMES, name)
-        assert drawn == [0, name]
+        assert chrome.execute_script(_DRAW_NAMES, name) == [0, name]
         assert chrome.title not in ("1", "2")
         chrome.set_window_size(390, 800)  # of a phone
         root = "document.documentElement"

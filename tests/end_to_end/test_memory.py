@@ -61,8 +61,7 @@ def test_arrays_that_are_computed_and_dropped_leave_memory_flat(keeping):
 
 
 def call(client: sc.Client, x: np.ndarray) -> None:
-    result = client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None)).array
-    assert result[-1, -1] == x[-1, -1] - x[-2, -1]
+    assert client.diff(x, axis=0, prepend=0.0, mesh=MESH, spec=P("x", None)).array[-1, -1] == x[-1, -1] - x[-2, -1]
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])

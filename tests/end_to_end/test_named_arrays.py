@@ -1,6 +1,5 @@
 """Arrays with names, which clients of one principal share."""
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ from end_to_end.filing import same
 from end_to_end.processes import wait_for
 
 import shardcall as sc
-from shardcall import P, aio
+from shardcall import P
 from shardcall._src.rpc.deadline import Deadline
 from shardcall.v1 import array_service_pb2
 
@@ -37,8 +36,7 @@ def test_a_name_opens_the_array_in_another_client(ours, others):
 
 
 def test_an_array_gets_a_name_later(ours, others):
-    h = ours.sqrt(X, keep=True).array
-    ours.name(h, "roots")
+    ours.name(ours.sqrt(X, keep=True).array, "roots")
     same(others.open("roots").get(), np.sqrt(X))
     pending = ours.put(X) * 2
     ours.name(pending, "doubles")
@@ -168,18 +166,6 @@ def test_an_array_that_is_deleted_frees_its_name(ours, others):
     others.put(X, name="u")
 
 
-def test_an_asynchronous_client_has_names_too(leasing_server, ours):
-    async def main() -> None:
-        async with aio.connect(leasing_server.address) as client:
-            h = await client.put(X, name="u")
-            same(await (await client.open("u")).get(), X)
-            await client.name(h, "v")
-            assert h.name == "v"
-
-    asyncio.run(main())
-    same(ours.open("v").get(), X)
-
-
 def test_a_write_is_seen_in_every_client(ours, others):
     h = ours.put(X, **PLACED, name="u")
     g, part = others.open("u"), others.open("u")[2:4]
@@ -222,8 +208,7 @@ def test_traced_functions_read_and_write_arrays_with_names(ours, others):
 
     for value in (5.0, 6.0):
         g[1] = value
-        expected = g.get().sum()
-        assert float(total(h)) == float(captured(1.0)) == expected
+        assert float(total(h)) == float(captured(1.0)) == g.get().sum()
     ours.jit(clear)(h)
     assert not g[0].get().any()
 

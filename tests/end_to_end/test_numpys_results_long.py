@@ -13,21 +13,12 @@ pytestmark = pytest.mark.long
 RANDOM = np.random.default_rng(7)
 
 COPIES = """
-    t = xp.array(v)
-    t = xp.array(v, copy={True|None|False})
-    t = xp.array(v, dtype=float)
-    t = xp.asarray(v, copy=True)
-    t = xp.asarray(v)
-    t = np.array(v, like=v)
-    t = np.array(v, like=v, copy=False)
-    t = np.asarray(v, like=v, copy=True)
-    t = np.astype(v, float)
-    t = np.astype(v, float, copy=False)
-    t = np.copy(v)
+    t = xp.array(v{|, copy=True|, copy=None|, copy=False|, dtype=float})
+    t = xp.asarray(v{|, copy=True})
+    t = np.array(v, like=v{|, copy=False})
+    t = np.astype(v, float{|, copy=False})
+    t = np.{asarray(v, like=v, copy=True)|copy(v)|positive(v)|atleast_1d(v)|reshape(v, 13, copy=True)}
     t = v.flatten()
-    t = np.reshape(v, 13, copy=True)
-    t = np.positive(v)
-    t = np.atleast_1d(v)
     """
 
 ARRAYS_WITHOUT_AXES = """
@@ -180,8 +171,7 @@ def test_the_condition_of_a_singular_matrix_is_infinite(strict_client):
 
 
 def test_eigenvalues_of_general_matrices_are_real_where_they_can_be(strict_client):
-    h = strict_client.put(np.diag(np.arange(5.0)), mesh=sc.Mesh(x=8))
-    values, vectors = np.linalg.eig(h)
+    values, vectors = np.linalg.eig(strict_client.put(np.diag(np.arange(5.0)), mesh=sc.Mesh(x=8)))
     assert values.dtype == vectors.dtype == np.float64
     same(np.sort(values).get(), np.arange(5.0))
     assert np.linalg.eigvals(strict_client.put(np.array([[0, 1.0], [-1, 0]]))).dtype == np.complex128

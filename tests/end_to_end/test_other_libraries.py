@@ -47,12 +47,6 @@ def drawn(draw: Callable[[Any], object]) -> list[float]:
     return limits
 
 
-def in_file(write: Callable[[str], object], read: Callable[[str], Any], folder: Any) -> Any:
-    path = str(folder / "file")
-    write(path)
-    return read(path)
-
-
 def through_hdf5(x: Any) -> Any:
     with h5py().File("x", "w", driver="core", backing_store=False) as file:
         return file.create_dataset("x", data=x)[...]
@@ -102,7 +96,7 @@ BUFFERS: dict[str, Case] = {
     "struct": lambda x: struct.unpack_from("<d", x),
     "join": lambda x: b"".join([x, x]),
 }
-MATPLOTLIB: dict[str, Case] = {
+OTHERS: dict[str, Case] = {
     "plot": lambda x: drawn(lambda axes: axes.plot(x)),
     "scatter": lambda x: drawn(lambda axes: axes.scatter(x[:, 0], x[:, 1])),
     "hist": lambda x: drawn(lambda axes: axes.hist(x[:, 0])),
@@ -115,8 +109,6 @@ MATPLOTLIB: dict[str, Case] = {
     "fill_between": lambda x: drawn(lambda axes: axes.fill_between(range(8), x[0], x[1])),
     "errorbar": lambda x: drawn(lambda axes: axes.errorbar(range(8), x[0], yerr=abs(x[1]))),
     "stackplot": lambda x: drawn(lambda axes: axes.stackplot(range(8), abs(x[:3]))),
-}
-OTHERS: dict[str, Case] = {
     "seaborn.histplot": lambda x: drawn(lambda axes: seaborn().histplot(x[:, 0], ax=axes)),
     "seaborn.heatmap": lambda x: drawn(lambda axes: seaborn().heatmap(x, ax=axes, cbar=False)),
     "h5py": through_hdf5,
@@ -150,11 +142,6 @@ def test_python(client, name):
 @pytest.mark.parametrize("name", BUFFERS)
 def test_readers_of_buffers(client, name):
     check(client, BUFFERS[name])
-
-
-@pytest.mark.parametrize("name", MATPLOTLIB)
-def test_matplotlib(client, name):
-    check(client, MATPLOTLIB[name])
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -18,7 +18,7 @@ scaling, metrics, linear, pca = map(
 )
 
 
-PANDAS: dict[str, Case] = {
+CALLS: dict[str, Case] = {
     "DataFrame": lambda x: pd().DataFrame(x),
     "describe": lambda x: pd().DataFrame(x).describe(),
     "columns": lambda x: pd().DataFrame({"a": x[:, 0], "b": x[:, 1]}).corr(),
@@ -38,20 +38,12 @@ PANDAS: dict[str, Case] = {
     "rolling": lambda x: pd().DataFrame(x).rolling(3).mean().dropna(),
     "groupby": lambda x: pd().DataFrame(x).groupby(X[:, 0] > 0).mean(),
     "searchsorted": lambda x: pd().Series(np.sort(X[:, 0])).searchsorted(x[:, 0]),
-}
-
-
-XARRAY: dict[str, Case] = {
-    "mean": lambda x: xr().DataArray(x, dims=("a", "b")).mean("a").values,
+    "DataArray.mean": lambda x: xr().DataArray(x, dims=("a", "b")).mean("a").values,
     "sel": lambda x: xr().DataArray(x, dims=("a", "b")).isel(a=slice(2, 5)).values,
-    "arithmetic": lambda x: (xr().DataArray(x, dims=("a", "b")) * 2 + 1).values,
-    "rolling": lambda x: xr().DataArray(x, dims=("a", "b")).rolling(a=3).mean().values[2:],
+    "DataArray * 2": lambda x: (xr().DataArray(x, dims=("a", "b")) * 2 + 1).values,
+    "DataArray.rolling": lambda x: xr().DataArray(x, dims=("a", "b")).rolling(a=3).mean().values[2:],
     "Dataset": lambda x: xr().Dataset({"u": (("a", "b"), x)}).u.std().values,
     "to_pandas": lambda x: xr().DataArray(x, dims=("a", "b")).to_pandas(),
-}
-
-
-SCIPY: dict[str, Case] = {
     "special.erf": lambda x: special().erf(x),
     "special.expit": lambda x: special().expit(x),
     "fft.rfft": lambda x: fft().rfft(np.asarray(x), axis=0),
@@ -66,10 +58,6 @@ SCIPY: dict[str, Case] = {
     "spatial.KDTree": lambda x: spatial().KDTree(x).query(X[3])[1],
     "spatial.distance": lambda x: spatial().distance.pdist(np.asarray(x)),
     "sparse.csr_array": lambda x: sparse().csr_array(np.asarray(x)).sum(),
-}
-
-
-SKLEARN: dict[str, Case] = {
     "StandardScaler": lambda x: scaling().StandardScaler().fit_transform(x),
     "MinMaxScaler": lambda x: scaling().MinMaxScaler().fit_transform(x),
     "KMeans": lambda x: cluster().KMeans(3, n_init=1, random_state=0).fit(x).inertia_,
@@ -79,21 +67,6 @@ SKLEARN: dict[str, Case] = {
 }
 
 
-@pytest.mark.parametrize("name", PANDAS)
-def test_pandas(client, name):
-    check(client, PANDAS[name])
-
-
-@pytest.mark.parametrize("name", XARRAY)
-def test_xarray(client, name):
-    check(client, XARRAY[name])
-
-
-@pytest.mark.parametrize("name", SCIPY)
-def test_scipy(client, name):
-    check(client, SCIPY[name])
-
-
-@pytest.mark.parametrize("name", SKLEARN)
-def test_sklearn(client, name):
-    check(client, SKLEARN[name])
+@pytest.mark.parametrize("name", CALLS)
+def test_functions_of_other_libraries(client, name):
+    check(client, CALLS[name])

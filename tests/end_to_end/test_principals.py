@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import grpc
 import numpy as np
@@ -11,18 +10,10 @@ from end_to_end.messages import chunk, details, execute, header, open_channel, o
 from end_to_end.principals import EXPIRED
 from end_to_end.processes import wait_for
 from end_to_end.raw_stream import Stream, item, prepare, put
-from typer.testing import CliRunner
 
-import shardcall as sc
-from shardcall.cli.app import make_app
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
-from shardcall_core.wire import token_file
 
 X = np.arange(8.0)
-
-
-def command(*arguments: str) -> Any:
-    return CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "160"})
 
 
 def test_a_call_in_progress_ends_after_its_token_has_expired(principals, admin):
@@ -60,15 +51,3 @@ def test_an_open_stream_ends_in_order_and_serves_nothing_new(principals, admin):
         stream = Stream(channel)
         assert EXPIRED in stream.error().details()
     assert admin.usage().by_principal["streaming"].arrays == 1
-
-
-def test_a_rotation_voids_the_old_token(principals):
-    ada = principals.make("ada")
-    with principals.connect(ada) as before:
-        before.diff(X)
-        assert command("token", "rotate", "ada", "--token-file", principals.path).exit_code == 0
-        rotated = principals.entries["ada"] = token_file.entry_of(token_file.read(principals.path), "ada")
-        wait_for(lambda: principals.code(rotated.token) is grpc.StatusCode.OK)
-        assert principals.code(ada.token) is grpc.StatusCode.UNAUTHENTICATED
-        with pytest.raises(sc.AccessDeniedError, match="was removed"):
-            before.diff(X)

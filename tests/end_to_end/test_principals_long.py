@@ -6,14 +6,20 @@ import numpy as np
 import pytest
 from end_to_end.principals import ADMIN
 from end_to_end.scraping import scrape
-from end_to_end.test_principals import X, command
+from end_to_end.test_principals import X
 from rows import rows
+from typer.testing import CliRunner
 
 import shardcall as sc
+from shardcall.cli.app import make_app
 from shardcall_core.types.usage import PrincipalUsage
 from shardcall_core.wire.token_fields import PrincipalLimits, TokenFields
 
 pytestmark = pytest.mark.long
+
+
+def command(*arguments):
+    return CliRunner().invoke(make_app(), arguments, env={"COLUMNS": "160"})
 
 
 def test_two_principals_have_separate_limits(principals):

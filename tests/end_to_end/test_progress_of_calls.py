@@ -19,8 +19,7 @@ LONG = 10**12
 def progress_rpc(client, request_id):
     """Returns the progress of the calls that the server lists for a client."""
     request = server_info_service_pb2.GetProgressRequest(request_ids=[request_id])
-    method = transport_of(client).stubs.server.GetProgress
-    return list(transport_of(client).unary(method, request, Deadline(60)).calls)
+    return list(transport_of(client).unary(transport_of(client).stubs.server.GetProgress, request, Deadline(60)).calls)
 
 
 def iterations(array):
@@ -75,8 +74,7 @@ def test_the_iterations_of_a_loop_grow_and_end(server):
         done = client.xp.fori_loop(0, 5, lambda i, s: s + 1, np.zeros(4))
         done.get()
         assert done.progress() is None
-        copy = after[1:].progress()
-        assert copy.iterations == LONG
+        assert after[1:].progress().iterations == LONG
 
 
 def test_a_function_gets_reports_while_a_thread_waits(server):

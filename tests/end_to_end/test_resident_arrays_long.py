@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -13,7 +12,7 @@ from end_to_end.filing import same
 from end_to_end.messages import EXHAUSTED, call, check, mesh, open_channel, operand
 from end_to_end.processes import X, stopped, wait_for
 from end_to_end.test_resident_arrays import LARGE, MESH, ROWS
-from end_to_end.test_resident_arrays_lost import LEASE, PLACED, put_request, refusal
+from end_to_end.test_resident_arrays_lost import LEASE, put_request, refusal
 from servers import holds_nothing
 
 import shardcall as sc
@@ -22,12 +21,7 @@ from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_servi
 
 pytestmark = pytest.mark.long
 
-
-@pytest.fixture
-def arrays(leasing_server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
-    """The service as it is, without a client that renews leases."""
-    with open_channel(leasing_server.address) as channel:
-        yield array_service_pb2_grpc.ArrayServiceStub(channel)
+PLACED = {"mesh": MESH, "spec": ROWS}
 
 
 @pytest.mark.parametrize("put", [P("x", None), P(None, "x"), P(None, None)], ids=str)
@@ -134,8 +128,7 @@ def test_a_kept_result_shares_no_memory_with_its_operand(client, mesh, n):
 @pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
 @pytest.mark.parametrize("spec", [ROWS, P(None, "x")], ids=str)
 def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, mesh, spec):
-    rows = 4096
-    x = np.random.default_rng(6).standard_normal((rows, 64))
+    x = np.random.default_rng(6).standard_normal((4096, 64))
     with (
         streaming.put(x, mesh=mesh, spec=spec) as there,
         streaming.diff(x, n=0, axis=0, mesh=mesh, spec=spec, keep=True).array as kept,

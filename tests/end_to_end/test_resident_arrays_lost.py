@@ -6,24 +6,15 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 from end_to_end.filing import same
-from end_to_end.messages import chunk, details, mesh, open_channel, operand, tensor
+from end_to_end.messages import chunk, details, mesh, operand, tensor
 from end_to_end.processes import X, wait_for
 from servers import holds_nothing
 
 import shardcall as sc
-from shardcall import P
-from shardcall.v1 import array_pb2, array_service_pb2, array_service_pb2_grpc, kernel_service_pb2
+from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
 
 MIB = 1 << 20
 LEASE = b"lease of a test."
-PLACED = {"mesh": sc.Mesh(x=8), "spec": P("x", None)}
-
-
-@pytest.fixture
-def arrays(leasing_server) -> Iterator[array_service_pb2_grpc.ArrayServiceStub]:
-    """The service as it is, without a client that renews leases."""
-    with open_channel(leasing_server.address) as channel:
-        yield array_service_pb2_grpc.ArrayServiceStub(channel)
 
 
 def put_request(**header) -> array_service_pb2.PutArrayRequest:
@@ -39,22 +30,6 @@ def refusal(put: Callable[[], object]) -> str:
     with pytest.raises(grpc.RpcError) as caught:
         put()
     return details(caught.value)["ErrorInfo"].reason
-
-
-def test_arrays_whose_objects_the_caller_lost_are_deleted_and_the_others_are_not(observer):
-    kept = observer.put(X)
-    observer.put(X)
-    wait_for(lambda: observer.usage().arrays == 1)
-    same(kept.get(), X)
-    kept.delete()
-
-
-def test_closing_a_client_deletes_its_arrays_at_once(leasing_server, observer):
-    with sc.connect(leasing_server.address) as other:
-        kept = other.put(X)
-        assert observer.usage().arrays == 1
-    assert observer.usage().arrays == 0
-    assert kept.lost
 
 
 def test_what_cannot_be_put_leaves_nothing(observer, arrays):

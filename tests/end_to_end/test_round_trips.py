@@ -105,8 +105,7 @@ def specials(dtype: np.dtype) -> np.ndarray:
     info = ml_dtypes.finfo(dtype)
     exponent_ones = ((1 << info.nexp) - 1) << info.nmant
     sign, quiet = 1 << (info.bits - 1), 1 << (info.nmant - 1)
-    largest_subnormal = (1 << info.nmant) - 1
-    patterns = [sign, 1, sign | largest_subnormal, exponent_ones, exponent_ones | 1, exponent_ones | quiet | 1]
+    patterns = [sign, 1, sign | (1 << info.nmant) - 1, exponent_ones, exponent_ones | 1, exponent_ones | quiet | 1]
     return np.array([*patterns, *(sign | pattern for pattern in patterns)], f"u{dtype.itemsize}").view(dtype)
 
 

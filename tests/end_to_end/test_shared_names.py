@@ -168,10 +168,13 @@ def test_a_name_that_stands_for_nothing_cannot_be_shared(ours):
         ours.share("u", with_=US)
 
 
-def test_an_asynchronous_client_shares_names_and_lists_the_same_table(leasing_server, ours):
+def test_an_asynchronous_client_opens_and_shares_names_and_lists_the_same_table(leasing_server, ours):
     async def main() -> None:
         async with aio.connect(leasing_server.address) as client:
-            h = await client.put(X, name="u")
+            h = await client.put(X, name="v")
+            await client.name(h, "u")
+            assert h.name == "u"
+            same(await (await client.open("u")).get(), X)
             await client.share("u", with_="guest")
             table = await client.list()
             assert table.entries[0].guests == ours.list().entries[0].guests != ()

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from end_to_end.filing import same
 from end_to_end.messages import token_of
-from end_to_end.processes import wait_for
+from end_to_end.processes import repeated, wait_for
 from end_to_end.test_shared_names import SHARED, X
 
 import shardcall as sc
@@ -25,39 +24,33 @@ _WRITER = Path(__file__).parent / "named_writer.py"
 def test_an_owner_shares_and_deletes_while_a_guest_reads_and_writes(leasing_server, ours):
     """Every use succeeds with a value that somebody wrote, or is refused for a reason that is documented."""
     h = ours.put(np.zeros((8, 4)), name="u")
-    ending, failures = threading.Event(), []
 
-    def use() -> None:
-        with sc.connect(leasing_server.address, token=token_of("guest")) as guest:
-            while not ending.is_set():
-                try:
-                    g = guest.open(SHARED)
-                    values = g.get()
-                    assert (values == values[0, 0]).all(), values
-                    g += 1
-                except (sc.ArrayLostError, sc.AccessDeniedError):
-                    pass
-                except sc.InvalidRequestError as error:
-                    if error.reason != "NAME_TAKEN":
-                        failures.append(error)
-                except BaseException as error:  # noqa: BLE001  # the test reports it
-                    failures.append(error)
+    def use(guest: sc.Client) -> None:
+        try:
+            g = guest.open(SHARED)
+            values = g.get()
+            assert (values == values[0, 0]).all(), values
+            g += 1
+        except (sc.ArrayLostError, sc.AccessDeniedError):
+            pass
+        except sc.InvalidRequestError as error:
+            assert error.reason == "NAME_TAKEN"  # noqa: PT017
 
-    threads = [threading.Thread(target=use) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for i in range(30):
-        ours.share("u", with_="guest", write=i % 3 != 0)
-        with suppress(sc.InvalidRequestError, sc.ArrayLostError):
-            h += 1
-        ours.unshare("u", with_="guest" if i % 2 else None)
-        if i % 10 == 9:
-            h.delete()
-            h = ours.put(np.zeros((8, 4)), name="u")
-    ending.set()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    token = token_of("guest")
+    with (
+        sc.connect(leasing_server.address, token=token) as one,
+        sc.connect(leasing_server.address, token=token) as other,
+        repeated(lambda: use(one)),
+        repeated(lambda: use(other)),
+    ):
+        for i in range(30):
+            ours.share("u", with_="guest", write=i % 3 != 0)
+            with suppress(sc.InvalidRequestError, sc.ArrayLostError):
+                h += 1
+            ours.unshare("u", with_="guest" if i % 2 else None)
+            if i % 10 == 9:
+                h.delete()
+                h = ours.put(np.zeros((8, 4)), name="u")
     values = h.get()
     assert (values == values[0, 0]).all()
     h.delete()

@@ -59,8 +59,7 @@ def test_a_write_is_shown(strict_client, monkeypatch):
 
 
 def test_numbers_are_shown_alone(strict_client):
-    h = strict_client.put(np.array(2.5))
-    assert parts(repr(h))[0] == "RemoteArray(2.5)"
+    assert parts(repr(strict_client.put(np.array(2.5))))[0] == "RemoteArray(2.5)"
     with sc.connect(strict_client.address) as other:
         number = other.put(np.array(2.5))
         assert (str(number), f"{number}") == ("2.5", "2.5")

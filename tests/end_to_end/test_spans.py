@@ -132,8 +132,7 @@ def test_a_call_is_a_span_that_continues_its_callers_trace(collector, traced, me
     x = columns_of(method)
     trace_id, parent = in_a_span(lambda: traced.diff(x, n=3, axis=0))
     wait_for(lambda: len(collector.of_trace(trace_id)) > 1)
-    spans = collector.of_trace(trace_id)
-    call = root_of(spans, parent)
+    call = root_of(collector.of_trace(trace_id), parent)
     assert call.name == f"shardcall.v1/{method}"
     assert call.trace_state == "vendor=1"
     recorded = attributes(call)

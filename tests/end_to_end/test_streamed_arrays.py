@@ -106,14 +106,15 @@ def test_invalid_puts_are_refused_alone(stream):
     assert stream.refusal(13).startswith("MALFORMED_REQUEST: ")
 
 
-def test_a_put_needs_the_scope_of_arrays_and_is_its_principals(server, stream):
+def test_puts_and_reads_need_the_scope_of_arrays_and_are_of_their_principal(server, stream, kept):
     handle = os.urandom(16)
-    for principal, reason in (("runner", "SCOPE_MISSING"), ("guest", "")):
+    for principal, reason in (("runner", "SCOPE_MISSING"), ("guest", "ARRAY_LOST")):
         with open_channel(server.address, token=token_of(principal)) as channel:
             other = Stream(channel)
-            other.send(put(1, X, handle))
-            if reason:
-                assert other.refusal(1).startswith(f"{reason}: a put needs the scope arrays")
+            other.send(put(1, X, handle), read(2, kept))
+            assert other.refusal(2).startswith(f"{reason}: ")
+            if principal == "runner":
+                assert other.refusal(1).startswith("SCOPE_MISSING: a put needs the scope arrays")
             else:
                 other.response(1)
                 stream.send(read(1, handle))
@@ -212,22 +213,13 @@ def test_a_read_fails_with_the_call_whose_result_it_reads(stream):
         assert reasons == ["UNKNOWN_PARAMETER"] * 2 + ["INVALID_VALUE"] * 2
 
 
-def test_handles_without_an_array_are_refused_alone(stream, kept):
-    stream.send(read(1, b""), read(2, b"short"), read(3, os.urandom(16)), read(4, kept))
-    for number in (1, 2):
-        assert stream.refusal(number).startswith("MALFORMED_REQUEST: ")
+def test_reads_without_an_array_or_of_no_timeout_are_refused_alone(stream, kept):
+    stream.send(read(1, b""), read(2, b"short"), read(3, os.urandom(16)), read(4, kept, timeout_seconds=math.inf))
+    stream.send(*(read(5 + i, kept, timeout_seconds=value) for i, value in enumerate((-1.0, -math.inf, math.nan))))
+    for number, says in ((1, ""), (2, ""), *((number, "timeout_seconds is") for number in (5, 6, 7))):
+        assert stream.refusal(number).startswith(f"MALFORMED_REQUEST: {says}")
     assert stream.refusal(3).startswith("ARRAY_LOST: ")
     np.testing.assert_array_equal(stream.result(4), X)
-
-
-def test_an_array_of_another_principal_is_missing_and_the_scope_of_arrays_is_needed(server, kept):
-    for principal, reason in (("guest", "ARRAY_LOST"), ("runner", "SCOPE_MISSING")):
-        with open_channel(server.address, token=token_of(principal)) as channel:
-            stream = Stream(channel)
-            stream.send(read(1, kept))
-            assert stream.refusal(1).startswith(f"{reason}: ")
-            stream.half_close()
-            assert stream.end() is grpc.StatusCode.OK
 
 
 def test_an_array_larger_than_a_message_may_hold_is_neither_read_nor_put(stream, client):
@@ -241,13 +233,6 @@ def test_an_array_larger_than_a_message_may_hold_is_neither_read_nor_put(stream,
     with client.put(np.ones(count + 1)) as large:
         stream.send(read(4, bytes.fromhex(large.handle)))
         assert stream.refusal(4).startswith("STREAM_REQUIRED: the array has")
-
-
-@pytest.mark.parametrize("timeout", [-1.0, -math.inf, math.nan])
-def test_what_is_no_timeout_is_refused(stream, kept, timeout):
-    stream.send(read(1, kept, timeout_seconds=timeout), read(2, kept, timeout_seconds=math.inf))
-    assert stream.refusal(1).startswith("MALFORMED_REQUEST: timeout_seconds is")
-    np.testing.assert_array_equal(stream.result(2), X)
 
 
 def test_a_chain_and_its_read_are_one_round_trip(only_streamed, monkeypatch):

@@ -11,7 +11,7 @@ import urllib.request
 import grpc
 import pytest
 from end_to_end.messages import open_channel
-from end_to_end.processes import wait_for
+from end_to_end.processes import shardcall, wait_for
 from end_to_end.scraping import log_lines, scrape
 from end_to_end.test_telemetry import X
 from servers import ServerProcess
@@ -67,12 +67,10 @@ def test_metrics_are_on_loopback_alone_and_a_port_in_use_is_named(observed):
     assert host == "127.0.0.1"
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(url.replace("/metrics", "/"), timeout=30)
-    taken = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--metrics-port", port]
-    ended = subprocess.run(taken, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 2
+    ended = shardcall("serve", "--port", "0", "--metrics-port", port)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (2, False)
     assert f"127.0.0.1:{port}" in ended.stderr
     assert "--metrics-port" in ended.stderr
-    assert "Traceback" not in ended.stderr
 
 
 def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
@@ -90,16 +88,10 @@ def test_a_chain_that_failed_is_one_line_and_the_others_are_at_debug(observed):
     assert {(line["level"], line["reason"]) for line in others} == {("debug", "INVALID_VALUE")}
 
 
-def status(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "shardcall.cli", "status", *arguments]
-    environment = {**os.environ, "COLUMNS": "120"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
-
-
 def test_status_shows_what_the_server_is_and_holds(server, client):
     with client.put(X):
-        said = status(server.address)
-        report = json.loads(status(server.address, "--json").stdout)
+        said = shardcall("status", server.address, COLUMNS="120")
+        report = json.loads(shardcall("status", server.address, "--json").stdout)
     assert said.returncode == 0, said.stderr
     for text in (server.address, "ready, for", "8 × cpu", "restarts", "spare worker", "programs", "at work"):
         assert text in said.stdout
@@ -122,7 +114,7 @@ def test_status_that_watches_shows_every_update_in_a_pipe_too(server):
 def test_status_reports_why_the_mesh_ended_while_it_is_away(observed):
     running, url, _ = observed
     kill_the_worker(running, url)
-    said = json.loads(status(running.address, "--json").stdout)
+    said = json.loads(shardcall("status", running.address, "--json").stdout)
     assert said["usage"]["mesh"]["restarts"] >= 1
     assert "signal 9" in said["usage"]["mesh"]["last_exit_reason"]
     wait_for(lambda: scrape(url).total("shardcall_ready") == 1)

@@ -24,8 +24,7 @@ def slopes(x):
 
 @pytest.mark.parametrize("spec", [("x", None), None])
 def test_a_value_and_its_gradient_have_the_structure_of_the_argument(client, spec):
-    x = client.put(X, mesh={"x": 4}, spec=spec)
-    value, gradient = client.value_and_grad(loss)({"w": W, "b": B}, x)
+    value, gradient = client.value_and_grad(loss)({"w": W, "b": B}, client.put(X, mesh={"x": 4}, spec=spec))
     assert abs(float(value) - loss({"w": W, "b": B}, X)) < 1e-14
     by_w, by_b = slopes(X)
     assert np.allclose(gradient["w"].get(), by_w, rtol=1e-12)
@@ -80,8 +79,7 @@ def test_forward_derivatives(client):
 
 
 def test_products_of_cotangents(client):
-    mesh = {"x": 4}
-    results, product = client.vjp(lambda u, v: (u[:, 0] * v, v.sum()), client.put(X, mesh=mesh), np.arange(13.0))
+    results, product = client.vjp(lambda u, v: (u[:, 0] * v, v.sum()), client.put(X, mesh={"x": 4}), np.arange(13.0))
     assert np.array_equal(results[0].get(), X[:, 0] * np.arange(13.0))
     by_u, by_v = product((np.arange(13.0) + 1, np.float64(2)))
     expected = np.zeros_like(X)
@@ -101,8 +99,7 @@ def test_a_variable_that_the_loss_refers_to_may_change(client):
 def test_equal_losses_are_one_program(client):
     u = sc.Array((13,), np.float64)
     one = client.value_and_grad(lambda u: (u * u).sum()).trace(u)
-    other = client.value_and_grad(lambda v: [np.sin(v), (v * v).sum()][1]).trace(u)
-    assert one.key == other.key
+    assert one.key == client.value_and_grad(lambda v: [np.sin(v), (v * v).sum()][1]).trace(u).key
     assert client.grad(lambda u: (u * u).sum()).trace(u).key != one.key
 
 
@@ -145,8 +142,7 @@ def test_several_arguments_and_other_results(client):
         return scale * (gap**2).sum(), {"gap": gap, "count": np.int64(3)}
 
     p, q = Point(np.arange(4.0), np.ones(2)), Point(np.ones(4), None)
-    result = client.value_and_grad(distance, argnums=(0, 1), has_aux=True)(p, q, 2, None)
-    (value, others), (by_p, by_q) = result
+    (value, others), (by_p, by_q) = client.value_and_grad(distance, argnums=(0, 1), has_aux=True)(p, q, 2, None)
     assert float(value) == 2 * ((p.x - 1) ** 2).sum()
     assert np.array_equal(others["gap"].get(), p.x - 1)
     assert int(others["count"]) == 3

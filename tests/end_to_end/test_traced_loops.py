@@ -38,8 +38,7 @@ def test_loops_and_branches_have_derivatives(client, u):
     xp = client.xp
 
     def loss(u, k):
-        state = xp.fori_loop(0, 3, lambda i, s: s * u, u)
-        total, _ = xp.scan(lambda c, x: (c + x.sum(), None), 0.0, state)
+        total, _ = xp.scan(lambda c, x: (c + x.sum(), None), 0.0, xp.fori_loop(0, 3, lambda i, s: s * u, u))
         return xp.cond(u.sum() > -1e9, lambda: total * k, lambda: -total)
 
     value, slope = client.value_and_grad(loss)(u, 2.0)

@@ -1,6 +1,5 @@
 """Functions that run as one program: results, programs and limits."""
 
-import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,8 +40,7 @@ def step(u, dt):
     "u", [U, LARGE, U.astype("f4"), np.zeros((0, 3)), U[:1, :1]], ids=lambda u: f"{u.dtype}{list(u.shape)}"
 )
 def test_a_function_runs_as_one_program_bit_for_bit(client, u):
-    traced = client.jit(step, exact=True)
-    result, kernels = calls(client, traced, put(client, u), 0.1)
+    result, kernels = calls(client, client.jit(step, exact=True), put(client, u), 0.1)
     assert kernels == ["graph"]
     expected = step(u, 0.1)
     assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
@@ -239,20 +237,6 @@ def test_loops_that_are_refused(client):
         client.jit(lambda u: u * np.float64(2)).repeat(put(client, U.astype("f4")), times=2)
 
 
-@pytest.mark.parametrize("convert", [round, math.floor, math.ceil, math.trunc])
-def test_numbers_have_no_values_while_traced(client, convert):
-    with pytest.raises(sc.TracingError, match=rf"{convert.__name__}\(\) needs the value .* static="):
-        client.jit(lambda u, n: u * convert(n))(U, 7)
-    assert [int(item) for item in client.jit(lambda n: divmod(n, 3))(7)] == [2, 1]
-
-
-def test_errors_of_arguments_are_raised_in_their_line(client):
-    with pytest.raises(sc.ShardcallError, match="y has shape"):
-        client.jit(lambda u: u + np.ones(7))(put(client, U))
-    with pytest.raises(TypeError, match=r"numpy\.isnat does not run on the mesh"):
-        client.jit(np.isnat)(put(client, U))
-
-
 def test_more_specs_than_results_are_refused(client):
     u = np.ones(3)
     with pytest.raises(sc.InvalidParameterError, match=r"out_specs has 2 specs, and .* returns 1 arrays"):
@@ -284,17 +268,6 @@ def test_methods_of_the_client_are_traced(client):
     assert np.allclose(product.get(), shifted @ U.T + 1)
     assert np.allclose(slopes.get(), sum(np.gradient(U)))
     assert np.array_equal(negated.get(), -U)
-
-
-def test_arrays_of_this_process_are_arguments(client):
-    @client.jit
-    def f(u, k):
-        return u * k
-
-    result = f(U, np.float32(3))
-    assert isinstance(result, sc.RemoteArray)
-    assert np.array_equal(result.get(), U * np.float32(3))
-    assert f(U.astype("f4"), 3).dtype == np.float32
 
 
 def test_results_have_the_specs_that_are_asked_for(client):

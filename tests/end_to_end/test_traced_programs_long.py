@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from end_to_end.processes import is_busy, wait_for
+from end_to_end.test_traced_derivatives import loss
 from end_to_end.test_traced_errors import X, at, inverted, of_an_index
 from end_to_end.test_traced_loops import ROWS, U
 from end_to_end.test_traced_vmap import RANDOM, W
@@ -20,8 +21,7 @@ def test_a_program_of_many_calls(client):
             u = u * 0.5 + c
         return u
 
-    expected = many(U, 0.25)
-    assert np.array_equal(client.jit(many)(client.put(U, **ROWS), 0.25).get(), expected)
+    assert np.array_equal(client.jit(many)(client.put(U, **ROWS), 0.25).get(), many(U, 0.25))
 
 
 def test_a_program_of_many_arguments_and_results(client):
@@ -56,8 +56,7 @@ def test_loops_in_loops(client):
                 carry = abs(carry) * 2 + U.max()
         state = state + 1 if i == 0 else state - carry + sums[0]
     assert np.allclose(f(u, 3).get(), state)
-    steps = client.jit(lambda s: f(s, 2))
-    assert np.allclose(steps.repeat(u, times=1).get(), f(u, 2).get())
+    assert np.allclose(client.jit(lambda s: f(s, 2)).repeat(u, times=1).get(), f(u, 2).get())
 
 
 def test_a_loop_without_end_leaves_others_served(client, server):
@@ -94,18 +93,13 @@ def test_a_part_of_a_column_is_read_and_written_where_it_is(client):
         expected[1:-1, j] += 0.5 * expected[1:-1, j - 1]
         expected[j % 3, ::2] = expected[::-1, j][:5]
     u = client.put(U, **ROWS)
-    f = client.jit(lambda u: swept(client.xp, u))
-    assert np.allclose(f(u).get(), expected)
+    assert np.allclose(client.jit(lambda u: swept(client.xp, u))(u).get(), expected)
     g = client.jit(lambda u: client.xp.fori_loop(1, 9, lambda j, u: u.at[1:-1, j].multiply(2.0), u))
     doubled = U.copy()
     doubled[1:-1, 1:] *= 2
     assert np.allclose(g(u).get(), doubled)
     kernels = [node.kernel for body in g.trace(u).form.nodes[-1].parameters for node in getattr(body[1], "nodes", ())]
     assert kernels.index("take") < kernels.index("getitem") < kernels.index("put_at")
-
-
-def loss(params, x):
-    return np.mean(np.tanh(x @ params["w"] + params["b"]) ** 2)
 
 
 def slopes(params, x):

@@ -67,8 +67,7 @@ def test_static_arguments_are_not_mapped(client):
 
 def test_the_mapped_axis_of_a_plan_is_not_sharded(client):
     x = client.put(X, mesh={"x": 4}, spec=("x", None))
-    plan = client.vmap(lambda u: u * 2).plan(x)
-    assert plan.results[0].spec == sc.P(None, "x")
+    assert client.vmap(lambda u: u * 2).plan(x).results[0].spec == sc.P(None, "x")
 
 
 def test_equal_functions_are_one_program(client):

@@ -1,6 +1,6 @@
 """Functions that write to their arguments in every way, and to those that share memory."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -127,9 +127,6 @@ def test_threads_that_write_to_one_array_lose_nothing(client):
             h[i] += 1
             h[i + 4 :: 4] += 1
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     np.testing.assert_array_equal(h.get(), 10)

@@ -1,14 +1,12 @@
 """Transfers of operands that are on the mesh: compiled calls refuse them, plans report them."""
 
-import asyncio
-
 import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import call, details, mesh, spec
 
 import shardcall as sc
-from shardcall import P, aio
+from shardcall import P
 from shardcall.v1 import kernel_service_pb2
 
 X = np.arange(64.0).reshape(16, 4)
@@ -128,25 +126,9 @@ def test_a_stream_s_plan_reports_it_too(server):
         assert transfer.received_bytes == x.nbytes * 3 // 4
 
 
-def test_the_asynchronous_client_refuses_and_allows_it(server):
-    async def main():
-        async with await aio.connect(server.address) as client:
-            compiled = await client.compile("diff", sc.Array(X.shape, "float64"), axis=1, mesh=MESH, spec=ROWS)
-            h = await client.put(X, mesh=TURNED, spec=ROWS)
-            with pytest.raises(sc.ShardingError, match=r"reshard=True, which moves 512 bytes"):
-                await compiled(h)
-            result = await compiled(h, reshard=True)
-            return result.array, result.plan.transfers[0].received_bytes
-
-    array, moved = asyncio.run(main())
-    np.testing.assert_array_equal(array, DIFF)
-    assert moved == 512
-
-
 def resident(client, stub, refuse=True, **where):
     with client.put(X, **where) as h:
-        handle = bytes.fromhex(h.handle)
-        taken = kernel_service_pb2.Operand(resident=kernel_service_pb2.ResidentArray(handle=handle))
+        taken = kernel_service_pb2.Operand(resident=kernel_service_pb2.ResidentArray(handle=bytes.fromhex(h.handle)))
         rows = call(mesh=mesh(x=4), in_specs=[spec(("x",), ())])
         request = kernel_service_pb2.ExecuteRequest(call=rows, operands=[taken], refuse_transfers=refuse)
         return stub.Execute(request, timeout=60)

@@ -55,8 +55,7 @@ def test_results_are_those_of_numpy(client):
     for x in arrays():
         same(client.add(x, 2.0).array, x + 2.0)
         same(client.add(x, x, mesh=MESH, spec=ROWS).array, x + x)
-    compiled = client.compile("add", sc.Array(x.shape, "float64"), sc.Array((), "float64"))
-    same(compiled(x, np.float64(2)).array, x + 2.0)
+    same(client.compile("add", sc.Array(x.shape, "float64"), sc.Array((), "float64"))(x, np.float64(2)).array, x + 2.0)
 
 
 def test_arrays_are_put_kept_used_and_fetched(client):
@@ -71,16 +70,14 @@ def test_arrays_are_put_kept_used_and_fetched(client):
 def test_submitted_calls_and_operators_are_chained(client):
     for x in arrays("empty", "small", "several chunks"):
         h = client.put(x, mesh=MESH, spec=ROWS)
-        chain = client.submit("multiply", client.submit("add", h, 1.0), h)
-        same(chain.get(), (x + 1.0) * x)
+        same(client.submit("multiply", client.submit("add", h, 1.0), h).get(), (x + 1.0) * x)
         same((h * 2 + np.abs(h)).get(), x * 2 + np.abs(x))
 
 
 def test_functions_run_as_programs(client):
     traced = client.jit(lambda u, dt: u + dt * np.roll(u, 1, 0))
     for x in arrays("small", "several chunks"):
-        h = client.put(x, mesh=MESH, spec=ROWS)
-        same(traced(h, 0.5).get(), x + 0.5 * np.roll(x, 1, 0))
+        same(traced(client.put(x, mesh=MESH, spec=ROWS), 0.5).get(), x + 0.5 * np.roll(x, 1, 0))
 
 
 def test_results_much_larger_than_the_operands_arrive(client):

@@ -1,21 +1,31 @@
-"""The tests of `test_value_checks.py` that take long."""
+"""Calls that are refused for their operands' values, by every method; `test_transports.py` has every transport."""
 
 from collections.abc import Iterator
 
+import grpc
 import numpy as np
 import pytest
-from end_to_end.test_value_checks import MESH, refused
 
 import shardcall as sc
 from shardcall import P
 
 pytestmark = pytest.mark.long
 
+MESH = sc.Mesh(a=4, b=2)
+
 
 @pytest.fixture
 def client(server, call_stream) -> Iterator[sc.Client]:
     with sc.connect(server.address, call_stream=call_stream) as connected:
         yield connected
+
+
+def refused(call):
+    with pytest.raises(sc.InvalidOperandError, match=r"y holds a negative integer.*float_power") as caught:
+        call()
+    assert isinstance(caught.value, ValueError)
+    assert (caught.value.reason, caught.value.field) == ("INVALID_VALUE", "y")
+    assert caught.value.status is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_powers_are_refused_as_numpy_refuses_them(client):

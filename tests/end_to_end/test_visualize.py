@@ -1,14 +1,12 @@
 """Drawings of array placement, and operands on different devices."""
 
-import asyncio
-
 import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import INVALID, call, check, mesh, operand
 
 import shardcall as sc
-from shardcall import P, aio
+from shardcall import P
 from shardcall.v1 import kernel_service_pb2
 
 AB = sc.Mesh(a=4, b=2)
@@ -26,16 +24,6 @@ def test_what_stays_is_drawn_as_its_plan_draws_it(client):
             assert "<svg" in drawn._repr_svg_()
         assert "0:15" not in kept.visualize()
         assert "8:15 │" in kept.visualize()  # as its owner sees it, without padding
-
-
-def test_the_asyncio_client_draws_what_stays(server):
-    async def drawn():
-        async with aio.connect(server.address) as client, await client.put(X, mesh=AB, spec=P("b")) as put:
-            return put.visualize()
-
-    shown = asyncio.run(drawn())
-    assert shown.caption == "float64[16,16] P('b', None) on Mesh(a=4, b=2)"
-    assert "0,2,4,6" in shown
 
 
 OTHERS = {

@@ -22,8 +22,7 @@ LINE, GRID = sc.Mesh(x=8), sc.Mesh(x=4, y=2)
 
 def write(path: Path, x: np.ndarray, **options: object) -> None:
     """Writes an array by zarr, with all its chunks."""
-    array = zarr.create_array(path, shape=x.shape, dtype=x.dtype, overwrite=True, **options)
-    array[...] = x
+    zarr.create_array(path, shape=x.shape, dtype=x.dtype, overwrite=True, **options)[...] = x
 
 
 def tree_bytes(path: Path) -> int:

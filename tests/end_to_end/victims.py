@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from end_to_end.messages import call, chunk, open_channel, tensor
+from end_to_end.messages import SMALL_WINDOW, call, chunk, header, open_channel, operand, tensor
 
 import shardcall as sc
 from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2, kernel_service_pb2_grpc
@@ -22,7 +22,6 @@ from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_servi
 _PR_SET_PDEATHSIG = 1
 _MIB = 1 << 20
 _ROWS = 2048  # a result of 32 MiB: a connection whose window does not grow has no buffers for it
-_FIXED_WINDOW = (("grpc.http2.bdp_probe", 0),)
 
 
 def there() -> None:
@@ -49,10 +48,7 @@ def upload(address: str) -> None:
     """Stalls after half an operand."""
 
     def half() -> Iterator[kernel_service_pb2.ExecuteStreamRequest]:
-        operand = kernel_service_pb2.Operand(type=tensor(4, _MIB // 8), streamed={})
-        yield kernel_service_pb2.ExecuteStreamRequest(
-            header=kernel_service_pb2.ExecuteRequest(call=call(), operands=[operand])
-        )
+        yield header((4, _MIB // 8))
         yield chunk(0, 0, _MIB)
         yield chunk(0, _MIB, _MIB)
         rest()
@@ -64,10 +60,8 @@ def put(address: str) -> None:
     """Stalls after half an array that is to stay."""
 
     def half() -> Iterator[array_service_pb2.PutArrayRequest]:
-        operand = kernel_service_pb2.Operand(type=tensor(4, _MIB // 8), streamed={})
-        yield array_service_pb2.PutArrayRequest(
-            header=array_service_pb2.PutArrayHeader(array=operand, lease_id=os.urandom(16))
-        )
+        array = kernel_service_pb2.Operand(type=tensor(4, _MIB // 8), streamed={})
+        yield array_service_pb2.PutArrayRequest(header={"array": array, "lease_id": os.urandom(16)})
         yield array_service_pb2.PutArrayRequest(chunk=chunk(0, 0, _MIB).chunk)
         rest()
 
@@ -76,17 +70,9 @@ def put(address: str) -> None:
 
 def download(address: str) -> None:
     """Reads no more than the first of a large result."""
-    column, row = (np.ones(shape) for shape in ((_ROWS, 1), (1, _ROWS)))
-    operands = [
-        kernel_service_pb2.Operand(
-            type=tensor(*array.shape), inline=kernel_service_pb2.InlineTensor(data=array.tobytes())
-        )
-        for array in (column, row)
-    ]
-    request = kernel_service_pb2.ExecuteStreamRequest(
-        header=kernel_service_pb2.ExecuteRequest(call=call("matmul"), operands=operands)
-    )
-    channel = open_channel(address, _FIXED_WINDOW)
+    operands = [operand(np.ones(shape)) for shape in ((_ROWS, 1), (1, _ROWS))]
+    request = kernel_service_pb2.ExecuteStreamRequest(header={"call": call("matmul"), "operands": operands})
+    channel = open_channel(address, SMALL_WINDOW)
     answer = kernel_service_pb2_grpc.KernelServiceStub(channel).ExecuteStream(iter([request]))
     next(answer)
     rest()
@@ -112,8 +98,7 @@ def call_by_segment(address: str) -> None:
 
 def call_by_stream(address: str) -> None:
     """Calls without end, by streams."""
-    client = sc.connect(address, connect_timeout=60, shared_memory=False)
-    call_for_ever(client, np.ones((128, _MIB // 512)))
+    call_for_ever(sc.connect(address, connect_timeout=60, shared_memory=False), np.ones((128, _MIB // 512)))
 
 
 def keep_arrays(address: str) -> None:

@@ -5,6 +5,7 @@ calls without running them, and kernels of the tests' own, stay in this process.
 """
 
 import functools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -184,6 +185,10 @@ ELEMENT_TYPES = [*NAMED.values()]
 """Every element type of the contract."""
 SOME_TYPES = [NAMED[name] for name in ("int4", "bfloat16", "complex64")]
 """An integer, a float and a complex type, for short files."""
+LAYOUTS = [({"x": 8}, ("x", None, None)), ({"x": 3}, (None, "x", None)), ({"a": 2, "b": 2}, ("b", None, "a"))]
+"""Meshes, and specs of an array of three axes."""
+COLLECTIVE = re.compile("all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
+"""What a program has where devices exchange data."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

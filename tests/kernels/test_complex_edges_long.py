@@ -27,8 +27,7 @@ def pairs(dtype):
 @pytest.mark.parametrize("dtype_", ["complex64", "complex128"])
 def test_unary_edge_cases_equal_numpys(run, dtype_):
     info = np.finfo(dtype_)
-    parts = [*SPECIAL, 0.5, -2.5, info.max / 2, -np.sqrt(info.max) * 4, info.smallest_normal * 4]
-    x = grid(dtype_, parts)
+    x = grid(dtype_, [*SPECIAL, 0.5, -2.5, info.max / 2, -np.sqrt(info.max) * 4, info.smallest_normal * 4])
     for name, result in zip(UNARY, run.together(run.call(KERNELS[name], x) for name in UNARY), strict=True):
         # NumPy's log1p loses the digits of small numbers, its square one part of those whose parts differ little.
         few = ~(np.abs(x) < {"log1p": 0.5, "square": 1e-30}.get(name, 0))

@@ -1,12 +1,9 @@
 """Arrays that the devices create are NumPy's, bit for bit, in every layout, and nothing is sent."""
 
-import re
-
 import numpy as np
-from kernels.conftest import KERNELS
+from kernels.conftest import COLLECTIVE, KERNELS
 from rows import rows
 
-COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 LAYOUTS = [
     ({"x": 1}, None),
     ({"x": 8}, None),
@@ -40,8 +37,7 @@ def test_arange_is_numpys(run, same_bits):
 )
 def test_created_arrays_are_sharded_by_rows_and_nothing_is_sent(run, name, operands, parameters):
     how = {"mesh": {"a": 2, "b": 4}, **parameters}
-    resolved = run.resolve(KERNELS[name], *operands, **how)
-    assert resolved.problem.out_specs[0][0] == ("a", "b")
+    assert run.resolve(KERNELS[name], *operands, **how).problem.out_specs[0][0] == ("a", "b")
     assert not COLLECTIVE.search(run.program(KERNELS[name], *operands, **how).text)
 
 

@@ -9,18 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from shardcall_core.call_error import CallError, Reason
-from shardcall_core.functions.checks import common_type
-from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.core.element_types import (
-    as_bits,
-    convert,
-    from_bits,
-    held_type,
-    narrow,
-    subtract,
-    widen,
-)
+from shardcall_server.kernels.core.element_types import as_bits, convert, from_bits, held_type, narrow, subtract, widen
 
 FLOAT8 = [np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2)]
 
@@ -52,8 +41,7 @@ def test_both_subtractions_are_rounded(small, values, same):
     @jax.jit
     def difference(*operands):
         a, b, c = (widen(o, small) for o in operands)
-        twice = subtract(subtract(a, b, small), c, small)
-        return narrow(twice, small)
+        return narrow(subtract(subtract(a, b, small), c, small), small)
 
     same(np.asarray(difference(a, b, c)), expected)
 
@@ -63,16 +51,14 @@ def test_both_subtractions_are_rounded(small, values, same):
 )
 def test_four_bit_integers_wrap(small, held, same):
     values = np.arange(256).astype(np.uint8).view(held)
-    narrowed = jax.jit(lambda a: narrow(a, small).astype(held))(values)
-    same(np.asarray(narrowed), values.astype(small).astype(held))
+    same(np.asarray(jax.jit(lambda a: narrow(a, small).astype(held))(values)), values.astype(small).astype(held))
 
 
 def test_bits_of_float8_come_back(dtype, values):
     array = values.any((64,), dtype)
     if dtype.name in ("int4", "uint4"):
         array = array.astype(held_type(dtype))
-    back = from_bits(as_bits(jnp.asarray(array)), array.dtype)
-    assert np.asarray(back).tobytes() == array.tobytes()
+    assert np.asarray(from_bits(as_bits(jnp.asarray(array)), array.dtype)).tobytes() == array.tobytes()
 
 
 def test_integers_convert_to_float8_as_numpy_does(same):
@@ -83,22 +69,3 @@ def test_integers_convert_to_float8_as_numpy_does(same):
     for source, small in itertools.product(["uint8", "int8", "bool"], FLOAT8):
         integers = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
         same(np.asarray(converted(integers, small)), integers.astype(small))
-
-
-def test_operands_meet_in_numpys_type_or_not_at_all(element_types):
-    for first, second in itertools.product(element_types, repeat=2):
-        operands = [ArrayType((), first), ArrayType((), second)]
-        try:
-            expected = np.result_type(first, second)
-        except TypeError:
-            with pytest.raises(CallError, match="no common element type"):
-                common_type(("a", "b"), operands)
-        else:
-            assert common_type(("a", "b"), operands) == expected
-
-
-def test_two_float8_types_do_not_meet():
-    with pytest.raises(CallError, match="float8_e4m3fn and rhs float8_e5m2 have no common") as raised:
-        common_type(("lhs", "rhs"), [ArrayType((), t) for t in FLOAT8])
-    assert raised.value.reason == Reason.UNSUPPORTED_ELEMENT_TYPE
-    assert raised.value.field == "rhs"

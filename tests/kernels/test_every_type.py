@@ -9,8 +9,7 @@ from kernels.type_cases import computing_calls, moving_calls
 
 @pytest.mark.parametrize("devices", [3])
 def test_every_bit_is_moved(run, values, dtype, devices):
-    calls = moving_calls(run, values, dtype, {"x": devices})
-    run.check_together(calls, partial(assert_same_bits, any_nan=devices > 1))
+    run.check_together(moving_calls(run, values, dtype, {"x": devices}), partial(assert_same_bits, any_nan=devices > 1))
 
 
 def test_what_is_computed_of_small_numbers_is_exact(run, values, dtype):

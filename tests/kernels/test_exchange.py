@@ -38,8 +38,7 @@ SHORT = [
 
 
 def along_rows(devices, rows):
-    block = -(-rows // devices)
-    return ShardedAxis(0, ("x",), MeshAxes((("x", devices),)), rows, block)
+    return ShardedAxis(0, ("x",), MeshAxes((("x", devices),)), rows, -(-rows // devices))
 
 
 def on_blocks(body, x, along):
@@ -88,8 +87,7 @@ def test_any_window_is_served(same):
 
 
 def test_outside_of_none_is_of_no_account():
-    along = along_rows(8, 64)
-    assert rows_before(along, 3, "none").is_direct
+    assert rows_before(along_rows(8, 64), 3, "none").is_direct
     assert rows_after(along_rows(8, 61), 3, "none").is_direct
 
 

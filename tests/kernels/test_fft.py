@@ -2,15 +2,10 @@
 
 import numpy as np
 import pytest
-from kernels.conftest import KERNELS
+from kernels.conftest import KERNELS, LAYOUTS
 
 from shardcall_core.layouts.layout import ArrayType
 
-LAYOUTS = [
-    ({"x": 8}, ("x", None, None)),
-    ({"x": 3}, (None, "x", None)),
-    ({"a": 2, "b": 2}, ("b", None, "a")),
-]
 TRANSFORMS = ("fft", "ifft", "rfft", "irfft")
 HOWS = [{"axis": 0, "norm": "backward", "n": None}, {"axis": -1, "norm": "ortho", "n": 12}]
 

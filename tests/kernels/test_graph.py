@@ -63,8 +63,7 @@ def test_what_a_compiler_would_rewrite_is_computed_as_written(run, name):
     write = GraphWriter()
     results = [function(write, *map(write.x, range(3))) for function in REWRITTEN.values()]
     graph, inputs = write.call(results, list(sizes.astype(dtype)))
-    how = {"mesh": {"x": 3}, "in_specs": [("x",)]}
-    check(run, graph, inputs, how)
+    check(run, graph, inputs, {"mesh": {"x": 3}, "in_specs": [("x",)]})
 
 
 def test_differences_of_complex_numbers_are_not_cancelled(run, same):
@@ -275,8 +274,7 @@ def test_equal_nodes_are_traced_once(run, monkeypatch):
             return program
 
         monkeypatch.setattr(KERNELS[name], "strategies", (replace(strategy, build=build),))
-    result = run(GRAPH, RANDOM.normal(size=(16, 3)), graph=write.graph(value), mesh={"x": 8})
-    assert result.shape == (16, 3)
+    assert run(GRAPH, RANDOM.normal(size=(16, 3)), graph=write.graph(value), mesh={"x": 8}).shape == (16, 3)
     assert counts == {"tanh": 1, "add": 2}  # the last one is not kept from its neighbors
 
 

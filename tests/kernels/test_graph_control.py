@@ -40,8 +40,7 @@ def test_loops_of_a_number_of_iterations(run, how):
     assert np.array_equal(run(GRAPH, u, one, graph=static, padding=9, **how), expected)
     dynamic = node_graph("graph", 0, 1, 2, graph=doubled(), carried=(0,))
     for times in (3, 0):
-        result = run(GRAPH, u, one, np.int64(times), graph=dynamic, **how)
-        assert np.array_equal(result, expected if times else u)
+        assert np.array_equal(run(GRAPH, u, one, np.int64(times), graph=dynamic, **how), expected if times else u)
     with pytest.raises(CallError, match=r"node 0, graph: times.*not from 0 to 1,024; make it the outermost loop"):
         run(GRAPH, u, one, np.int64(1025), graph=dynamic, **how)
 

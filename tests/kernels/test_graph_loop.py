@@ -69,8 +69,7 @@ def test_carried_results_have_the_specs_of_their_inputs(run):
     graph = write.graph(write("flip", write("transpose", write.x(0)), axis=0), write("sum", write.x(0), axis=1))
     x, times = ArrayType((8, 8), np.dtype("f4")), ArrayType((), np.dtype("i8"))
     how = {"mesh": {"a": 4, "b": 2}, "graph": graph, "carried": (0, -1), "in_specs": [("a", "b")]}
-    problem = run.resolve(GRAPH, x, times, **how).problem
-    assert problem.out_specs == ((("a",), ("b",)), (("a",),))
+    assert run.resolve(GRAPH, x, times, **how).problem.out_specs == ((("a",), ("b",)), (("a",),))
     array = RANDOM.normal(size=(8, 8)).astype("f4")
     rotated, sums = run(GRAPH, array, np.int64(3), **how, out_specs=[(None, "a"), None])
     assert np.array_equal(rotated, np.rot90(array, 3))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kernels.derivative_cases import CASES
 from kernels.graphs import GraphWriter
-from kernels.test_derivatives_long import strategies_of
+from kernels.test_derivatives_long import calls_on
 from kernels.test_graph_vmap import GRAPH, KERNELS
 
 from shardcall_core.call_error import CallError, Reason
@@ -16,24 +16,10 @@ pytestmark = pytest.mark.long
 SIZE = 3
 
 
-MESHES = [
-    ({"x": 8}, ("x",)),
-    ({"a": 4, "b": 2}, ("a", "b")),
-    ({"x": 1}, ()),
-    ({"x": 3}, (None, "x")),
-]
+MESHES = [({"x": 8}, ("x",)), ({"a": 4, "b": 2}, ("a", "b")), ({"x": 1}, ()), ({"x": 3}, (None, "x"))]
 
 
 _FIXED = ("getitem", "setitem")  # the integers of others may be in another sequence
-
-
-CALLS = [
-    (name, number, mesh, strategy)
-    for name, calls in CASES.items()
-    for number in range(len(calls))
-    for mesh in range(len(MESHES))
-    for strategy in strategies_of(KERNELS[name])
-]
 
 
 def varied(x, name, index):
@@ -70,7 +56,7 @@ def batched(name, number, strategy, spec):
     return graph, stacked, rows_of_operands, out_axes, parameters
 
 
-@pytest.mark.parametrize(("name", "number", "mesh", "strategy"), CALLS)
+@pytest.mark.parametrize(("name", "number", "mesh", "strategy"), calls_on(MESHES))
 def test_results_are_those_of_every_index(run, name, number, mesh, strategy):
     axes, entries = MESHES[mesh]
     largest = max((np.ndim(x) for x in CASES[name][number][0] if x is not None), default=0)

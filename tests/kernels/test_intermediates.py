@@ -31,8 +31,7 @@ def enlarged_call(name, axis, size):
         parameters["shape"] = enlarged(shape, axis, size)
     if "size" in parameters:
         parameters["size"] = size
-    types = [None if x is None else ArrayType(enlarged(x.shape, axis, size), x.dtype) for x in operands]
-    return types, parameters
+    return [None if x is None else ArrayType(enlarged(x.shape, axis, size), x.dtype) for x in operands], parameters
 
 
 def in_a_graph(name, axis, size):

@@ -105,8 +105,7 @@ def assert_near(actual, operands):
     dtype, (lhs, rhs) = actual.dtype, (operand.astype(np.float64) for operand in operands)
     expected = lhs @ rhs
     assert actual.shape == expected.shape
-    summed = ml_dtypes.finfo(block_products.sum_type(dtype))
-    bound = lhs.shape[-1] * float(summed.eps) * (np.abs(lhs) @ np.abs(rhs))
+    bound = lhs.shape[-1] * float(ml_dtypes.finfo(block_products.sum_type(dtype)).eps) * (np.abs(lhs) @ np.abs(rhs))
     if element_types.is_narrow_float(dtype):
         result = ml_dtypes.finfo(dtype)
         bound += float(result.eps) * np.abs(expected) + float(result.smallest_subnormal)
@@ -371,8 +370,7 @@ def test_work_is_distributed_where_nothing_is_sharded_with_minimal_padding(run, 
 )
 def test_specs_that_are_unset_meet_those_that_are_set(run, strategy, requested, filled):
     types = [ArrayType((16, 16), F32)] * 2
-    problem = run.resolve(MATMUL, *types, mesh=AB, in_specs=requested, strategy=strategy).problem
-    assert problem.in_specs == tuple(filled)
+    assert run.resolve(MATMUL, *types, mesh=AB, in_specs=requested, strategy=strategy).problem.in_specs == tuple(filled)
 
 
 @rows(

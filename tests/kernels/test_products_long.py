@@ -262,8 +262,7 @@ DEVICES = st.integers(1, 8)
 @pytest.mark.parametrize(("layout", "strategy"), collective_cases(GATHERED, SCATTERED), ids=str)
 def test_rings_never_hold_what_is_gathered_or_summed(run, layout, strategy):
     """Temporary memory of a device: one collective holds the complete operand, a ring at most half on 8 devices."""
-    travels_wide = layout in SCATTERED
-    m, k, n = (512, 16, 512) if travels_wide else (512, 512, 32) if _travels_lhs(layout) else (32, 512, 512)
+    m, k, n = (512, 16, 512) if layout in SCATTERED else (512, 512, 32) if _travels_lhs(layout) else (32, 512, 512)
     full_bytes = 512 * 512 * 4
     how = collective(layout, strategy, {"x": 8})
     program = run.program(COLLECTIVE, ArrayType((m, k), F32), ArrayType((k, n), F32), **how)

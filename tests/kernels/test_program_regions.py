@@ -88,8 +88,7 @@ def test_refusals_name_their_node_whatever_the_sequence_of_the_steps(run, indice
 
     rolled = write("roll", sum_of_pairs(write.x(0), rows), shift=(1,), axis=(0,))
     row = write("take", sum_of_pairs(rolled, rows - 1), write.x(2), axis=0)
-    results = [row, write("take", write.x(1), write.x(3), axis=0)]
-    graph, inputs = write.call(results, [x, y, *map(np.int64, indices)])
+    graph, inputs = write.call([row, write("take", write.x(1), write.x(3), axis=0)], [x, y, *map(np.int64, indices)])
     specs = [("x", None) if array.ndim else None for array in inputs]
     assert [i for i, node in enumerate(graph.nodes) if node.kernel == "take"] == [7, 8]
     with pytest.raises(CallError, match=rf"^node {refused}, take: "):
@@ -108,8 +107,7 @@ def column_sweep(columns: int) -> Graph:
     write = GraphWriter()
     carried = tuple(used.index(i) for i in (0, 1))
     inputs = [write.x(i) for i in used]
-    swept = write("graph", *inputs, graph=graph, carried=carried, count=columns - 1)
-    return write.call([swept])[0]
+    return write.call([write("graph", *inputs, graph=graph, carried=carried, count=columns - 1)])[0]
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -147,8 +145,7 @@ def test_what_a_replaced_value_refuses_is_refused(run, devices):
 
 def test_a_program_of_one_device_is_traced_without_maps_of_devices(run):
     write = GraphWriter()
-    value = smoothed(write, write.x(0), 96, 5)
-    how = {"graph": write.graph(value), "in_specs": [("x", None)]}
+    how = {"graph": write.graph(smoothed(write, write.x(0), 96, 5)), "in_specs": [("x", None)]}
     resolved = run.resolve(GRAPH, ArrayType((96, 5), np.dtype("f8")), **how)
     mesh = build_mesh(resolved.problem.mesh, resolved.device_ids)
     traced = jax.make_jaxpr(resolved.strategy.build(resolved.problem, mesh))(np.zeros((96, 5)))

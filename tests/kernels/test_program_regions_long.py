@@ -108,8 +108,7 @@ def test_chains_of_slices_are_divided_before_their_margins_are_blocks(run):
     expected = x
     for _ in range(12):
         value = smoothed(write, value, rows, 3)
-        inner = (expected[:-2] + expected[2:] + expected[1:-1]) * 0.25
-        expected = np.concatenate([expected[:1], inner, expected[-1:]])
+        expected = np.concatenate([expected[:1], (expected[:-2] + expected[2:] + expected[1:-1]) * 0.25, expected[-1:]])
     graph = write.graph(value)
     result = run(GRAPH, x, graph=graph, exact=True, mesh={"x": 8}, in_specs=[("x", None)], padding=float("nan"))
     assert np.array_equal(result, expected)

@@ -79,8 +79,7 @@ def test_refusals(refused):
     assert refused(RANDINT, integer, integer, shape=3).field == "high"
     for bad in (-1, (2, -1), (1,) * 33, "3", 1.5, None):
         error = refused(UNIFORM, integer, shape=bad)
-        type_is_wrong = bad in ("3", 1.5, None)
-        assert error.reason == (Reason.PARAMETER_TYPE if type_is_wrong else Reason.INVALID_PARAMETER)
+        assert error.reason == (Reason.PARAMETER_TYPE if bad in ("3", 1.5, None) else Reason.INVALID_PARAMETER)
         assert error.field == "shape"
     assert (
         refused(UNIFORM, integer).message

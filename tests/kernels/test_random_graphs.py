@@ -14,8 +14,7 @@ def check(run, seed):
     drawn = RandomGraph(seed)
     results = [value for value in drawn.arrays if value.node >= 0][:_MAX_RESULTS]
     graph, used = drawn.write.call(results)
-    specs = [drawn.in_specs[i] for i in used]
-    how = {"mesh": drawn.mesh, "in_specs": specs, "graph": graph, "padding": 77}
+    how = {"mesh": drawn.mesh, "in_specs": [drawn.in_specs[i] for i in used], "graph": graph, "padding": 77}
     returned = run(GRAPH, *(drawn.inputs[i] for i in used), **how)
     values = dict(zip(results, returned if isinstance(returned, tuple) else (returned,), strict=True))
     values |= {drawn.write.x(i): array for i, array in enumerate(drawn.inputs)}

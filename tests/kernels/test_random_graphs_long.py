@@ -29,8 +29,7 @@ def test_gradients_are_those_of_finite_differences(run, seed):
     write, last = drawn.write, list(drawn.arrays)[-1]
     weights = np.random.default_rng(seed).normal(size=drawn.arrays[last].shape)
     drawn.inputs.append(weights)
-    total = write("sum", write("multiply", last, write.x(len(drawn.inputs) - 1)))
-    graph, used = write.call([total])
+    graph, used = write.call([write("sum", write("multiply", last, write.x(len(drawn.inputs) - 1)))])
     wrt = tuple(i for i, index in enumerate(used) if drawn.inputs[index] is not weights)
     if not wrt:
         pytest.skip("the last value does not depend on an input")

@@ -24,7 +24,7 @@ def f64(*shape):
 
 MATRIX, SCALAR, SMALL, STARTS = f32(64, 8), f32(), f32(5, 4), of("int64", 2)
 TYPE, OPERAND, PARAMETER, AXIS = "UNSUPPORTED_ELEMENT_TYPE", "INVALID_OPERAND", "INVALID_PARAMETER", "AXIS_OUT_OF_RANGE"
-OF_PARAMETER, STRATEGY, COUNT = "PARAMETER_TYPE", "STRATEGY_UNSUPPORTED", "OPERAND_COUNT"
+OF_PARAMETER, COUNT, STRATEGY = "PARAMETER_TYPE", "OPERAND_COUNT", ("STRATEGY_UNSUPPORTED", "strategy")
 BY_ROWS, BY_COLUMNS = {"in_specs": [("x", None)]}, {"out_specs": [(None, "x")]}
 HALO = {"strategy": "halo", "axis": 0} | BY_ROWS
 SCAN = {"strategy": "block_scan"}
@@ -50,15 +50,9 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
         (THREE_TYPES, {}, TYPE, "append", "convert all to one of these types, or to float32"),
         ([], {}, COUNT, "x", "left out"),
         ([MATRIX], {"order": 1}, "UNKNOWN_PARAMETER", "order", "no parameter"),
-        ([MATRIX], HALO | {"n": 60}, STRATEGY, "strategy", "8 rows and needs 53 of those on one side, and it serves 4"),
-        (
-            [MATRIX],
-            HALO | BY_COLUMNS,
-            STRATEGY,
-            "strategy",
-            "is sharded as P('x', None) and the result as P(None, 'x')",
-        ),
-        ([MATRIX], HALO | BY_COLUMNS, STRATEGY, "strategy", "these can: gspmd, auto"),
+        ([MATRIX], HALO | {"n": 60}, *STRATEGY, "8 rows and needs 53 of those on one side, and it serves 4"),
+        ([MATRIX], HALO | BY_COLUMNS, *STRATEGY, "is sharded as P('x', None) and the result as P(None, 'x')"),
+        ([MATRIX], HALO | BY_COLUMNS, *STRATEGY, "these can: gspmd, auto"),
     ],
     "shift": [
         ([SCALAR], {"shift": 1}, OPERAND, "x", "a scalar"),
@@ -70,14 +64,14 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
         ([MATRIX, f32(2)], {"shift": 1}, OPERAND, "fill", "give a scalar"),
         ([MATRIX, SCALAR], {"shift": 1, "mode": "periodic"}, OPERAND, "fill", "leave out one of them"),
         ([of("uint8", 8), SCALAR], {"shift": 1}, TYPE, "fill", "fill is float32 and x uint8"),
-        ([MATRIX], HALO | BY_COLUMNS | {"shift": 1}, STRATEGY, "strategy", "these can: gspmd, auto"),
+        ([MATRIX], HALO | BY_COLUMNS | {"shift": 1}, *STRATEGY, "these can: gspmd, auto"),
     ],
     "roll": [
         ([MATRIX], {"shift": (1, 2, 3), "axis": (0, 1)}, PARAMETER, "shift", "3 shifts for 2 axes"),
         ([MATRIX], {"shift": 1, "axis": (0, 2)}, AXIS, "axis", "from -2 to 1"),
         ([MATRIX], {"shift": 1, "axis": "0"}, OF_PARAMETER, "axis", "an integer"),
         ([MATRIX], {"shift": 1.5}, OF_PARAMETER, "shift", "an integer"),
-        ([MATRIX], {"shift": 1, "strategy": "halo"}, STRATEGY, "strategy", "these can: gspmd"),
+        ([MATRIX], {"shift": 1, "strategy": "halo"}, *STRATEGY, "these can: gspmd"),
     ],
     "laplacian": [
         ([SCALAR], {}, OPERAND, "x", "a scalar"),
@@ -109,11 +103,11 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
         ([f64(9, 3)], {"dtype": 3}, OF_PARAMETER, "dtype", "dtype=3", "the name of an element type"),
         ([f64(9, 3)], {"dtype": "datetime64"}, TYPE, "dtype", "datetime64", "float64", "int4"),
         ([of("complex64", 3)], {"dtype": "float64"}, TYPE, "dtype", "complex64", "imaginary", "real part"),
-        ([f64(9, 3)], SCAN | {"axis": 0} | BY_COLUMNS, STRATEGY, "strategy", "P('x', None)", "P(None, 'x')", "gspmd"),
-        ([f64(9, 3)], SCAN | {"in_specs": [(None, "x")]}, STRATEGY, "strategy", "flattened", "only its first axis"),
-        ([f64(9, 3)], SCAN | {"out_specs": [("x",)]}, STRATEGY, "strategy", "9 rows", "8 blocks", "left unset"),
-        ([f64(9, 3)], SCAN | {"out_specs": [()]}, STRATEGY, "strategy", "P('x', None)", "P(None)", "P('x')"),
-        ([f64()], SCAN, STRATEGY, "strategy", "scalar"),
+        ([f64(9, 3)], SCAN | {"axis": 0} | BY_COLUMNS, *STRATEGY, "P('x', None)", "P(None, 'x')", "gspmd"),
+        ([f64(9, 3)], SCAN | {"in_specs": [(None, "x")]}, *STRATEGY, "flattened", "only its first axis"),
+        ([f64(9, 3)], SCAN | {"out_specs": [("x",)]}, *STRATEGY, "9 rows", "8 blocks", "left unset"),
+        ([f64(9, 3)], SCAN | {"out_specs": [()]}, *STRATEGY, "P('x', None)", "P(None)", "P('x')"),
+        ([f64()], SCAN, *STRATEGY, "scalar"),
     ],
     "convolve": [
         ([f64(), f64(3)], {}, OPERAND, "x", "scalar", "one axis or more"),
@@ -127,7 +121,7 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
         ([f64(9), f64(3)], {"mode": True}, OF_PARAMETER, "mode", "mode=True", "a string"),
         ([f64(9), f64(3)], {"mode": 3}, PARAMETER, "mode", "mode=3", "0, 1 or 2"),
         (FLOAT8S, {}, TYPE, "v", "float8_e5m2", "float8_e4m3fn", "float32"),
-        ([f64(9, 3), f64(3)], HALO | BY_COLUMNS, STRATEGY, "strategy", "P('x', None)", "P(None, 'x')", "gspmd"),
+        ([f64(9, 3), f64(3)], HALO | BY_COLUMNS, *STRATEGY, "P('x', None)", "P(None, 'x')", "gspmd"),
     ],
 }
 MOVES = {
@@ -334,7 +328,7 @@ PRODUCTS = {
         (PAIR, BFLOAT16, PARAMETER, "preferred_element_type", "='bfloat16'", "complex128, complex64, float32, float64"),
         (FLOAT8S, {}, TYPE, "rhs", "no common element type"),
         *(
-            (operands, {"strategy": name, "in_specs": specs, "out_specs": [out_spec]}, STRATEGY, "strategy", says)
+            (operands, {"strategy": name, "in_specs": specs, "out_specs": [out_spec]}, *STRATEGY, says)
             for name, operands, specs, out_spec, says in OF_MATMUL
         ),
     ],
@@ -344,7 +338,7 @@ PRODUCTS = {
         (SQUARES, {"axis_name": 0}, OF_PARAMETER, "axis_name", "axis_name=0 is of type int; axis_name is a string"),
         ([f32(8), f32(8, 8)], {"axis_name": "x"}, OPERAND, "lhs", "lhs is float32[8], of rank 1; give a matrix"),
         *(
-            (SQUARES, XYZ | {"strategy": name, "in_specs": specs, "out_specs": [out_spec]}, STRATEGY, "strategy", says)
+            (SQUARES, XYZ | {"strategy": name, "in_specs": specs, "out_specs": [out_spec]}, *STRATEGY, says)
             for name, specs, out_spec, says in OF_COLLECTIVE_MATMUL
         ),
     ],

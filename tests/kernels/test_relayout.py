@@ -1,9 +1,8 @@
 """reshard, copy and transpose keep every bit of all element types."""
 
-import re
-
 import numpy as np
 import pytest
+from kernels.conftest import COLLECTIVE
 
 from shardcall_core.call_error import Reason
 from shardcall_core.element_types import NAMED
@@ -13,7 +12,6 @@ from shardcall_server.kernels.array_functions.relayout import Copy, Reshard, Tra
 COPY, RESHARD, TRANSPOSE = Copy(), Reshard(), Transpose()
 MESH = {"a": 4, "b": 2}
 SPECS = [("a", "b"), (("a", "b"), None), (None, ("a", "b")), (None, None), ("b", None)]
-COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 
 
 def test_every_bit_is_kept(run, values, same_bits):
@@ -42,8 +40,7 @@ def test_nothing_moves_where_blocks_stay(run):
     for kernel in (COPY, RESHARD, TRANSPOSE):
         assert not COLLECTIVE.search(run.program(kernel, x, **how).text)
     assert "all-gather" in run.program(RESHARD, x, **how, out_specs=[(None, None)]).text
-    problem = run.resolve(TRANSPOSE, x, **how).problem
-    assert problem.out_specs == ((("b",), ("a",)),)
+    assert run.resolve(TRANSPOSE, x, **how).problem.out_specs == ((("b",), ("a",)),)
 
 
 def test_what_is_only_gathered_is_gathered_by_hand(run):

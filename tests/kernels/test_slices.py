@@ -41,8 +41,7 @@ ROWS = [  # of 61 rows
 
 def test_slices_of_rows(run, values, same_bits):
     x = values.normal((61, 3))
-    calls = [sliced(run, x, key, LAYOUTS[number % 3]) for number, key in enumerate(ROWS)]
-    run.check_together(calls, same_bits, 7)
+    run.check_together([sliced(run, x, key, LAYOUTS[number % 3]) for number, key in enumerate(ROWS)], same_bits, 7)
 
 
 @pytest.mark.parametrize("sizes", [(4,), (33,)])

@@ -5,15 +5,13 @@ import re
 import numpy as np
 import pytest
 from kernels import test_slices as short
-from kernels.conftest import with_cases
+from kernels.conftest import COLLECTIVE, with_cases
 from kernels.test_slices import BOTH_SHARDED, KERNELS, LAYOUTS, ROWS, sharded_assignments, sliced
 
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.analysis import collectives
 
 pytestmark = pytest.mark.long
-
-COLLECTIVE = re.compile(r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
 
 
 OTHER_ROWS = [np.s_[:0], np.s_[60:], np.s_[:-1], np.s_[1:], np.s_[::-60], np.s_[::60], np.s_[7:39:3], np.s_[30:20:-1]]

@@ -2,16 +2,11 @@
 
 import numpy as np
 import pytest
-from kernels.conftest import KERNELS
+from kernels.conftest import KERNELS, LAYOUTS
 
 from shardcall_core.call_error import CallError
 from shardcall_core.layouts.layout import ArrayType
 
-LAYOUTS = [
-    ({"x": 8}, ("x", None, None)),
-    ({"x": 3}, (None, "x", None)),
-    ({"a": 2, "b": 2}, ("b", None, "a")),
-]
 SHAPE = (5, 4, 9)
 
 

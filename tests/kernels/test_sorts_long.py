@@ -17,8 +17,7 @@ test_sorts_are_numpys = with_cases(short.test_sorts_are_numpys, {"layout": LAYOU
 @pytest.mark.parametrize("name", ["bfloat16", "float32", "complex128", "float16", "float64", "complex64"])
 def test_sorts_of_special_numbers(run, values, name):
     dtype = NAMED[name]
-    part = np.empty(0, dtype).real.dtype
-    subnormals = values.subnormal((4,), part).astype(float)
+    subnormals = values.subnormal((4,), np.empty(0, dtype).real.dtype).astype(float)
     numbers = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, *subnormals]
     x = np.array([complex(a, b) for a in numbers for b in numbers] if dtype.kind == "c" else numbers * 4).astype(dtype)
     x = values.random.permutation(x)

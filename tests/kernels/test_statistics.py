@@ -33,8 +33,7 @@ def test_positions_are_numpys(run, values, same, layout, side):
     mesh, spec = layout
     a = np.sort(np.concatenate([np.round(values.normal((60,)), 1), SPECIAL]).astype(np.float32))
     v = np.concatenate([np.round(values.normal((57,)), 1), SPECIAL]).reshape(7, 9)
-    names = next(filter(None, spec))
-    how = {"mesh": mesh, "in_specs": [(names,), spec], "padding": -np.inf, "side": side}
+    how = {"mesh": mesh, "in_specs": [(next(filter(None, spec)),), spec], "padding": -np.inf, "side": side}
     same(run(KERNELS["searchsorted"], a, v, **how), np.searchsorted(a, v, side))
 
 
@@ -78,8 +77,7 @@ def test_counts_are_numpys(run, values, spec):
         [run.call(KERNELS["bincount"], *operands, **how, in_specs=[(spec,)] * len(operands)) for operands in calls], 3
     )
     for operands, actual in zip(calls, results, strict=True):
-        expected = np.bincount(*operands, minlength=25)
-        np.testing.assert_allclose(actual, expected, rtol=1e-12, atol=1e-12, strict=True)
+        np.testing.assert_allclose(actual, np.bincount(*operands, minlength=25), rtol=1e-12, atol=1e-12, strict=True)
 
 
 @pytest.mark.parametrize(("name", "sharded"), [("int8", (40_003, {"x": 3}))])
@@ -132,8 +130,7 @@ def test_a_part_of_an_interpolation_may_be_infinite(run):
 def test_an_interpolation_of_one_point_is_its_value(run):
     x, xp, fp = np.array([np.nan, -1.0, 2.0, 0.0]), np.zeros(1), np.ones(1)
     assert np.array_equal(run(KERNELS["interp"], x, xp, fp), np.interp(x, xp, fp))
-    ends = run(KERNELS["interp"], x, xp, fp, np.float64(5), np.float64(7))
-    assert np.array_equal(ends, np.interp(x, xp, fp, 5, 7))
+    assert np.array_equal(run(KERNELS["interp"], x, xp, fp, np.float64(5), np.float64(7)), np.interp(x, xp, fp, 5, 7))
 
 
 def test_interpolations_between_many_points(run, values):

@@ -126,8 +126,7 @@ def test_operands_of_other_types(run, values):
 def test_a_nan_or_an_infinity_reaches_only_what_follows_it(run):
     x = np.ones((64, 3))
     x[40, 0], x[17, 1], x[17, 2] = np.nan, np.inf, -np.inf
-    cases = [(run.call(CUMSUM, x, mesh={"x": n}, axis=0), np.cumsum(x, 0)) for n in (1, 8)]
-    run.check_together(cases)
+    run.check_together([(run.call(CUMSUM, x, mesh={"x": n}, axis=0), np.cumsum(x, 0)) for n in (1, 8)])
 
 
 def test_the_type_of_a_difference_is_numpys_for_every_pair(element_types, refused):

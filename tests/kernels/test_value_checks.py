@@ -24,7 +24,7 @@ def test_a_negative_power_is_detected_on_every_device(run, same, mesh, in_specs)
     same(run(POWER, X, y, **how), X**2)
     for index in ((0, 0), (13, 2), (25, 4)):
         y[index] = -1
-        # In this process; end_to_end/test_value_checks.py tests the refusals of a server.
+        # In this process; end_to_end/test_value_checks_long.py tests the refusals of a server.
         with pytest.raises(CallError, match="y holds a negative integer") as refused:
             run.runner.run(run.kernel_case(POWER, X, y, mesh=mesh, in_specs=in_specs), (X, y), -1)
         assert (refused.value.reason, refused.value.field) == (Reason.INVALID_VALUE, "y")

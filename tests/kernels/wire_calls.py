@@ -82,5 +82,4 @@ def wire_calls(hosts: int, *agent_options: str, apart: bool) -> Iterator[WireCal
     """Calls on a server of 8 devices, which are distributed over a number of hosts."""
     with ExitStack() as stack:
         cluster = stack.enter_context(running_cluster(hosts, DEVICES // hosts, *_PATIENT, agent_options=agent_options))
-        client = stack.enter_context(sc.connect(cluster.address))
-        yield WireCalls(client, apart=apart)
+        yield WireCalls(stack.enter_context(sc.connect(cluster.address)), apart=apart)
