@@ -13,6 +13,7 @@ GRID = ARRAYS["GRID"]
 LAYOUTS = (("a", "b", None), (None, "a", "b"), ("b", None, "a"))
 
 INDICES = """
+    t = put(np.zeros(3, bool)); t[0] = [0]; t[1] = []; t[2] = np.array([1])
     grid[{3|-1, 2|1, 2, 3|1:-1|2:9, 1:|::3, ::-1|10:2:-3|5:5|10:100|..., 0|:, None, 2:4|...|..., ()}]
     grid[{np.int32(4)|np.array([3, 0, -1, 3])|:, [2, 1]|:, (1, 0)|(1, 0),|np.array([[1], [2]]), :, [0, -1]}]
     grid[{grid > 0|grid[:, 0, 0] > 0|grid.argmax(0)[0], 1|grid.argmax(0)[0, 0]}]

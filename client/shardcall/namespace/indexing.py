@@ -92,16 +92,21 @@ def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
         values = np.asarray(None, x.dtype)
     items = read_items(key)
     if all(map(is_basic, items)):
-        _check_axes_of_values(x.shape, tuple(items), np.ndim(values), is_list=isinstance(values, list | tuple))
+        values = _values_of_axes(x, tuple(items), values)
     return update(xp, x, key, values, "set")
 
 
-def _check_axes_of_values(shape: Sequence[int], items: tuple[Any, ...], ndim: int, *, is_list: bool) -> None:
-    index = basic_index(shape, items)
-    of_elements = len(shape) - len(index.dropped) + len(index.inserted)
-    if ndim > of_elements and (is_list or (not of_elements and Ellipsis not in items)):
+def _values_of_axes(x: RemoteArray, items: tuple[Any, ...], values: Any) -> Any:
+    """Returns the values for a basic index, after a check of their axes; bool takes whether a list has elements."""
+    index, ndim, is_list = basic_index(x.shape, items), np.ndim(values), isinstance(values, list | tuple)
+    of_elements = x.ndim - len(index.dropped) + len(index.inserted)
+    is_one = not of_elements and Ellipsis not in items
+    if x.dtype == np.bool_ and is_one:
+        return bool(values) if is_list else values
+    if ndim > of_elements and (is_list or is_one):
         what = f"elements of {of_elements} axes; give as many" if of_elements else "one element; give a scalar"
         raise ValueError(f"values has {ndim} axes, and the index stands for {what}")
+    return values
 
 
 def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) -> Any:
