@@ -55,6 +55,7 @@ def test_a_branch_on_values_is_refused(client, u):
         lambda u: float(u.sum()),
         lambda u: u.get(),
         lambda u: np.asarray(u) + 1,
+        lambda u: client.xp.identity(u.argmax()),
         lambda u: u.spec,
         lambda u: u.mesh,
         lambda u: u.handle,

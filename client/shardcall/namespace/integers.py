@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall_core.types.errors import ParameterTypeError
+from shardcall_core.types.errors import ParameterTypeError, TracingError
 
 
 def integer(name: str, value: Any, convert: Callable[[Any], int] = operator.index) -> int:
@@ -21,9 +21,12 @@ def integer(name: str, value: Any, convert: Callable[[Any], int] = operator.inde
 
     Raises:
         ParameterTypeError: for what is no integer.
+        TracingError: for an element of an array of a traced function.
     """
     try:
         return convert(value)
+    except TracingError:
+        raise  # which says more
     except (TypeError, ValueError):
         shown = repr(value) if isinstance(value, str | float | complex | None) else f"of {type(value).__name__}"
         raise ParameterTypeError(f"{name} is {shown}; give an integer", field=name) from None
