@@ -26,7 +26,7 @@ def short_chunks() -> Iterator[sc.Client]:
         wait_for(lambda: holds_nothing(client))
 
 
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=5_000, deadline=None)
 @given(case=cases("in short chunks"))
 def test_a_great_many_arrays_come_back_bit_for_bit(client, streaming, short_chunks, case):
     check(case, client, {"streamed": streaming, "in short chunks": short_chunks}.get(case.transport, client))

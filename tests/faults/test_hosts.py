@@ -161,7 +161,7 @@ def slow_worker(hosts: Hosts, name: str) -> ActiveFault:
     return ActiveFault()
 
 
-_ROUNDS = 20
+_ROUNDS = 8
 _START_S = 600.0
 _LIMITS = ("--host-silence-s", "8", "--worker-silence-s", "3", "--straggler-timeout-s", "5")  # the defaults
 _HOSTS = {"h1": (), "h2": ("--no-shared-memory",)}  # the first shares memory with the front end

@@ -22,7 +22,7 @@ from shardcall_core import locks
 
 pytestmark = pytest.mark.long
 
-COUNT = 800
+COUNT = 400
 HANG_S = 120.0
 SIGNALS = (signal.SIGINT, signal.SIGALRM, signal.SIGUSR1, signal.SIGTERM)
 SMALL, LARGE = np.arange(16.0), np.random.default_rng(0).standard_normal((1024, 512))

@@ -14,7 +14,7 @@ import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-CLIENTS, KILLS = 20, 50
+CLIENTS, KILLS = 20, 20
 
 
 def worker_and_spare(server: ServerProcess, client: sc.Client) -> tuple[int, int]:
