@@ -6,7 +6,15 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from server.fake_calls import end_stages
 from server.fake_workers import PATIENCE_S, FakeWorker, RunningMesh
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_stages() -> Iterator[None]:
+    """Ends the stages that wait when a test is over."""
+    yield
+    end_stages()
 
 
 @pytest.fixture

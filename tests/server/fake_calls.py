@@ -50,6 +50,15 @@ class FakeServerCall:
         waiting[0].exception(PATIENCE_S)
 
 
+_unfinished: set["RunningStage"] = set()  # which the garbage collector would end at any moment, such as under a lock
+
+
+def end_stages() -> None:
+    """Ends the stages that wait."""
+    for stage in [*_unfinished]:
+        stage.interrupt()
+
+
 class RunningStage:
     """A stage that runs as a task, and goes on wherever what it waits for is done.
 
@@ -61,9 +70,11 @@ class RunningStage:
         self.result: Future[Any] = Future()
         self._error: CallError | None = None
         self._task = Task(stage, lambda doing: self._error, self._finish)
+        _unfinished.add(self)
         self._task.start()
 
     def _finish(self, value: Any, error: Exception | None) -> None:
+        _unfinished.discard(self)
         self.result.set_result(value) if error is None else self.result.set_exception(error)
 
     def interrupt(self) -> None:
