@@ -36,3 +36,10 @@ def test_evicted_programs_come_back_under_callers_that_use_them(modest):
 
     with ThreadPoolExecutor(4) as pool:
         assert min(pool.map(work, [5, 6, 7, 8])) >= 10
+
+
+def test_a_server_without_a_folder_keeps_no_files(modest):
+    with sc.connect(modest.address) as client:
+        with pytest.raises(sc.ShardcallError, match="--array-dir") as refused:
+            client.put(np.ones(3), name="u", durable=True)
+        assert refused.value.reason == "FILES_UNAVAILABLE"

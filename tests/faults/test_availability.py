@@ -1,4 +1,4 @@
-"""Methods while the mesh restarts, as the option `availability` of the contract says."""
+"""Methods while the mesh restarts, as the option `availability` of the contract says; programs that are stopped."""
 
 import os
 import signal
@@ -10,8 +10,9 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import open_channel, tensor
-from end_to_end.processes import wait_for
+from end_to_end.processes import computing, wait_for
 from faults.bad_input_rows import METHODS, call, send
+from faults.long_programs import compile_long, convolve, the_worker
 from faults.mutations import valid_requests
 from google.protobuf.message import Message
 from servers import ServerProcess, running_server
@@ -64,7 +65,8 @@ def test_every_method_of_the_contract_has_an_availability():
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     (folder := tmp_path / token_file.user_name() / "a").mkdir(parents=True)
     np.save(folder / "b.npy", X)
-    with running_server("--array-dir", str(tmp_path), devices=2, why="its worker is killed") as running:
+    flags = ("--array-dir", str(tmp_path), "--max-execute-s", "2", "--max-launched-calls", "2")
+    with running_server(*flags, devices=2, why="its worker is killed, and programs take too long") as running:
         yield running
 
 
@@ -85,3 +87,27 @@ def test_methods_wait_for_the_mesh_or_are_answered_as_the_contract_says(server):
         np.testing.assert_array_equal(client.diff(X).array, np.diff(X))
     waiting = {method for method, code in codes.items() if code is grpc.StatusCode.DEADLINE_EXCEEDED}
     assert waiting == {method for method in REQUESTS if rules(method).availability == WAITS}
+
+
+def test_a_program_beyond_the_limit_ends_and_calls_that_wait_are_served(server):
+    with (
+        sc.connect(server.address) as client,
+        sc.connect(server.address, retries=False) as plain,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        compile_long(client)
+        client.diff(X)
+        busy = computing(the_worker(server))
+        first = pool.submit(convolve, client)
+        wait_for(busy)
+        second = pool.submit(convolve, plain)
+        wait_for(lambda: client.usage().calls == 2)
+        small = [pool.submit(client.diff, X, timeout=300) for _ in range(4)]
+        with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as exceeded:
+            first.result(300)
+        assert exceeded.value.reason == "EXECUTE_LIMIT"
+        with pytest.raises(sc.MeshRestartedError):
+            second.result(300)
+        for waiting in small:
+            np.testing.assert_array_equal(waiting.result(300).array, np.diff(X))
+        assert client.usage().mesh.last_exit_reason == "running kernel convolve took over 2 s"
