@@ -15,6 +15,7 @@ from rich.console import Console  # only with typer
 from rich.table import Table
 
 from shardcall.cli import checks, exits, server_checks, status, texts
+from shardcall.cli.array_files import ArraySource
 from shardcall.cli.output import console, plain
 from shardcall.cli.snapshots import Snapshot
 from shardcall.cli.top import LiveRates, rates
@@ -169,3 +170,12 @@ def test_a_pipe_breaks_no_line(monkeypatch, capsys, columns):
     (row,) = (line for line in output.splitlines() if name in line)
     assert spec.strip() in row
     assert (len(errors.splitlines()), len(output.splitlines())) == (1, 5)
+
+
+def test_of_several_arrays_of_a_file_one_is_named_where_one_is_needed(tmp_path):
+    path = f"{tmp_path}/two.npz"
+    np.savez(path, a=np.arange(3), b=np.arange(4))
+    assert [len(x) for x in ArraySource().read(path, 2)] == [3, 4]
+    assert [len(x) for x in ArraySource().read(f"{path}[b]", 1)] == [4]
+    with pytest.raises(exits.CommandError, match=r"holds 2 arrays, and one is needed; name it: .*two\.npz\[NAME\]"):
+        ArraySource().read(path, 1)
