@@ -106,7 +106,7 @@ def test_a_program_beyond_the_limit_ends_and_calls_that_wait_are_served(server):
         with pytest.raises(sc.DeadlineExceededError, match="longest that this server allows") as exceeded:
             first.result(300)
         assert exceeded.value.reason == "EXECUTE_LIMIT"
-        with pytest.raises(sc.MeshRestartedError):
+        with pytest.raises((sc.MeshRestartedError, sc.DeadlineExceededError)):  # the latter if it began later
             second.result(300)
         for waiting in small:
             np.testing.assert_array_equal(waiting.result(300).array, np.diff(X))
