@@ -114,6 +114,13 @@ def test_a_kernel_runs_with_its_parameters(stub):
     np.testing.assert_array_equal(arrays_of(summed)["result0"], X.sum((0, 1), keepdims=True), strict=True)
 
 
+def test_a_kernel_of_any_number_of_inputs_gets_those_of_each_request(stub):
+    for count in (3, 3, 2, 4, 3):
+        inputs = {f"arrays[{i}]": X[:3] for i in range(count)}
+        outputs = arrays_of(stub.ModelInfer(infer("concatenate", inputs)))
+        np.testing.assert_array_equal(outputs["result0"], np.concatenate([X[:3]] * count), strict=True)
+
+
 def test_a_published_program_runs(stub, model):
     outputs = arrays_of(stub.ModelInfer(infer(model, {"scale": np.float32([3]), "x": X}, model_version="1")))
     np.testing.assert_allclose(outputs["result0"], np.full((8, 8), 2, np.float32) @ X * 3)

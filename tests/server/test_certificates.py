@@ -1,14 +1,18 @@
 """The files of TLS: refusals at startup, and the files that `shardcall certificates` makes."""
 
+import errno
 import stat
+from unittest.mock import Mock
 
 import pytest
+import structlog
 from cryptography import x509
 from rows import rows
 from typer.testing import CliRunner
 
 from shardcall.cli.app import make_app
 from shardcall_server.certificate_authority import CertificatesError, host_of, make_authority, renew
+from shardcall_server.frontend.access import certificates
 from shardcall_server.frontend.access.certificates import Certificates, connect_arguments
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
@@ -36,6 +40,23 @@ def test_complete_files_are_taken_and_a_client_certificate_beside_the_servers_is
     assert connect_arguments(mutual) == f', ca_certificate="{folder}/ca.pem", {client_arguments}'
     (folder / "client.key").unlink()
     assert connect_arguments(mutual).endswith("client_certificate=…, client_key=…")
+
+
+def test_a_new_certificate_is_taken_although_it_could_not_be_read_at_first(folder, monkeypatch):
+    files = Certificates(settings(folder))
+    renew(folder, (), 30)
+    with structlog.testing.capture_logs() as lines:
+        with monkeypatch.context() as without_files:
+            without_files.setattr(
+                certificates, "read_file", Mock(side_effect=OSError(errno.EMFILE, "Too many open files"))
+            )
+            for _ in range(2):
+                files._reload_changed()
+        files._reload_changed()
+    assert [line["event"].partition(";")[0] for line in lines] == [
+        "invalid new certificate ignored",
+        "certificate reloaded",
+    ]
 
 
 def test_a_key_that_others_may_read_is_refused_and_signs_nothing(folder):

@@ -1,5 +1,6 @@
 """Callers: principals of tokens, tokens in the settings, refusals, and what ends with its token."""
 
+import errno
 import hashlib
 import threading
 from collections.abc import Iterator
@@ -154,6 +155,24 @@ def test_a_line_that_is_invalid_leaves_the_tokens_as_they_were(tmp_path):
         assert tokens.find(BOB.token).weight == tokens.limits["bob"].weight == 7
     assert "line 1 of the token file" in lines[0]["error"]
     assert "weight is 'many'; give a whole number from 1 to 100" in lines[0]["error"]
+
+
+def test_a_token_that_was_removed_ends_although_the_file_could_not_be_read_at_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(tokens, "_POLL_S", 0.001)
+    path, failures, read = tmp_path / "token", iter(range(2)), token_file.read_both
+
+    def read_both(name: str) -> list[Entry]:
+        if next(failures, None) is None:
+            return read(name)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    token_file.create(str(path), [ALICE, BOB])
+    with closing(FileTokens(str(path))) as file_tokens, structlog.testing.capture_logs() as lines:
+        monkeypatch.setattr(token_file, "read_both", read_both)
+        path.write_text(f"{BOB.line().strip()}\n")
+        wait_for(lambda: file_tokens.find(ALICE.token) is None)
+        assert file_tokens.find(BOB.token).name == "bob"
+    assert [line["log_level"] for line in lines if "error" in line] == ["warning"]
 
 
 def test_no_token_is_required_where_authentication_is_off_and_there_is_none_without_a_file(tmp_path):

@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
@@ -102,6 +103,18 @@ def test_servers_that_share_a_folder_add_to_it_and_what_one_removed_is_gone(fold
     with closing(opened(folder)) as third:
         third.remove(call("diff").key)
     assert kernels_by_frequency(folder) == ["roll"]
+
+
+def test_calls_of_another_server_stay_where_its_file_cannot_be_read(folder, monkeypatch):
+    history = opened(folder)
+    record(folder, "diff")
+    with monkeypatch.context() as without_files, capture_logs() as logs:
+        without_files.setattr(module.private_files, "read_file", Mock(side_effect=OSError("Too many open files")))
+        use(history, "roll")
+        history._write()
+    history.close()
+    assert [log["event"] for log in logs] == ["the call history cannot be read, and is not written"]
+    assert sorted(kernels_by_frequency(folder)) == ["diff", "roll"]
 
 
 @rows(

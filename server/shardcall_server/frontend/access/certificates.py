@@ -39,8 +39,8 @@ class Certificates:
         self._settings = settings
         self.path = settings.tls_cert
         self._paths = [path for path in (settings.tls_cert, settings.tls_key, settings.tls_client_ca) if path]
-        self._lock = threading.Lock()  # held while the files are read again; guards the next three
-        self._seen = _stamps(self._paths)
+        self._lock = threading.Lock()  # held while the files are read again; guards the next four
+        self._seen = self._warned_of = _stamps(self._paths)
         self._current = self._read()
         self._generation = 0
 
@@ -74,12 +74,16 @@ class Certificates:
             return
         if stamps == self._seen:
             return
-        self._seen = stamps
         try:
             self._current = self._read()
-        except SettingsError as error:
-            structlog.get_logger().warning("invalid new certificate ignored; the previous one stays", error=str(error))
+        except SettingsError as error:  # they may be readable the next time, unchanged
+            if stamps != self._warned_of:
+                structlog.get_logger().warning(
+                    "invalid new certificate ignored; the previous one stays", error=str(error)
+                )
+            self._warned_of = stamps
             return
+        self._seen = stamps
         self._generation += 1
         structlog.get_logger().info("certificate reloaded", path=self._settings.tls_cert)
 

@@ -100,7 +100,7 @@ class FileTokens(Tokens):
         self._path = path
         try:
             self.is_created = token_file.create_missing(path)
-            self._seen = self._stamps()
+            self._seen = self._warned_of = self._stamps()
             super().__init__(token_file.read_both(path))
         except TokenFileError as error:
             raise SettingsError(str(error)) from None
@@ -121,12 +121,14 @@ class FileTokens(Tokens):
         while not self._closing.wait(_POLL_S):
             if (stamps := self._stamps()) == self._seen:
                 continue
-            self._seen = stamps
             try:
                 self.replace(entries := token_file.read_both(self._path))
-            except (OSError, TokenFileError) as error:
-                structlog.get_logger().warning("invalid token file ignored; the tokens stay", error=str(error))
+            except (OSError, TokenFileError) as error:  # it may be readable the next time, unchanged
+                if stamps != self._warned_of:
+                    structlog.get_logger().warning("invalid token file ignored; the tokens stay", error=str(error))
+                self._warned_of = stamps
             else:
+                self._seen = stamps
                 structlog.get_logger().info("token file reloaded", principals=len({e.name for e in entries}))
 
     def _stamps(self) -> tuple[_Stamp, _Stamp]:

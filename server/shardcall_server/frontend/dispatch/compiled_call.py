@@ -80,7 +80,7 @@ class CompiledCall:
             mesh: the mesh that is to run it.
             operands: the sources of its operands, none of which is in a segment.
         """
-        if mesh is not self.mesh or mesh.programs.table.version != self.version:
+        if mesh is not self.mesh or mesh.programs.table.version != self.version or len(operands) != len(self.types):
             return False
         for index, operand in enumerate(operands):
             expected, resident = self.types[index], operand.resident

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -162,9 +161,13 @@ class CallHistory:
         if self._file is None or not self._has_changed:
             return
         if self._version != _version(self._file):  # another server has written it
-            self._in_file.clear()
-            with suppress(OSError, ValueError):  # a damaged file is written over
+            try:
                 self._in_file = self._read(1.0)
+            except (FileNotFoundError, ValueError):  # a damaged file is written over
+                self._in_file.clear()
+            except OSError as error:  # the other server's calls are not written over
+                self._warn("the call history cannot be read, and is not written", error)
+                return
         with self._lock:
             self._has_changed = False
             calls = {**{key: c for key, c in self._in_file.items() if key not in self._removed}, **self._calls}
@@ -175,6 +178,7 @@ class CallHistory:
             self._in_file = OrderedDict((counted.call.key, counted) for counted in latest)
             self._version = _version(self._file)
         except (OSError, PrivateFileError) as error:
+            self._has_changed = True
             self._warn("the call history cannot be written, and the next start will not know it", error)
 
     def _read(self, fading: float) -> OrderedDict[CallKey, HistoryEntry]:
