@@ -1,5 +1,6 @@
 """The array object of the Python array API standard 2024.12, with NumPy's operators: `RemoteArray`, and `Result`."""
 
+import itertools
 import operator
 
 import ml_dtypes
@@ -44,13 +45,22 @@ def test_operators_and_attributes_are_numpys(strict_client, keep):
         check_call(strict_client, row, keep=keep)
 
 
+ARITHMETIC = ("add", "subtract", "multiply", "divide", "power", "maximum")
+
+
 def test_python_numbers_take_the_arrays_type(strict_client):
     for dtype in ("float32", "float16", "int8", "uint8", "complex64", ml_dtypes.bfloat16):
-        x = np.arange(6).astype(dtype)
+        x = np.arange(1, 7).astype(dtype)
         array = strict_client.put(x, mesh=sc.Mesh(x=2))
         assert (array + 1).dtype == (x + 1).dtype == x.dtype
         assert (array * np.float64(2)).dtype == (x * np.float64(2)).dtype
         assert (np.float64(2) * array).dtype == (np.float64(2) * x).dtype
+        for name, number in itertools.product(ARITHMETIC, (2, 2.5)):
+            function = getattr(np, name)
+            expected = [function(x, number).dtype, function(number, x).dtype]
+            for functions in (np, strict_client.xp):
+                function = getattr(functions, name)
+                assert [function(array, number).dtype, function(number, array).dtype] == expected, (name, dtype, number)
     with pytest.raises(sc.OperandOverflowError):
         strict_client.put(np.arange(3, dtype=np.int8)) + 300
 

@@ -25,7 +25,7 @@ def power(xp: NamespaceBase, x: OperandLike, y: OperandLike) -> Any:
         dtype = type_of(x).dtype
         if dtype in (np.float32, np.float64) and np.result_type(dtype, y) == dtype:
             return xp.sqrt(x)
-    return xp.call("power", x, y)
+    return xp._named("power", x, y, options={})
 
 
 def round(xp: NamespaceBase, x: OperandLike, decimals: int = 0) -> Any:  # noqa: A001  # NumPy's name
