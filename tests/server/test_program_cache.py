@@ -157,6 +157,15 @@ def test_a_miss_reveals_nothing_of_what_others_call():
         explanations[name] = future.result(0).answer.explanation
     assert "no program" in explanations["b"]
     assert "operands[0]: c here, a there" in explanations["c"]
+    begun = programs.get_or_compile(call("d"), "one")
+    assert isinstance(begun, Future)
+    entry = begun.result(0)
+    assert "operands[0]: d here" in entry.for_owner("one").answer.explanation
+    of_other = entry.for_owner("other").answer
+    assert (of_other.outcome, of_other.explanation) == (
+        entry.answer.outcome,
+        "another client had begun to compile the program",
+    )
 
 
 def test_a_program_evicted_while_another_call_asks_for_it_is_asked_for_again():

@@ -113,7 +113,7 @@ class Execution:
                 compiler = mesh.programs.compiler
                 with call.phase("compile"), self.progress.compiling(call, compiler, compiled):
                     try:
-                        entry = await call.wait(compiled, "compiling the kernel")
+                        entry = (await call.wait(compiled, "compiling the kernel")).for_owner(call.owner)
                     except SessionEndedError:
                         continue
                     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
@@ -96,6 +96,19 @@ class CacheEntry:
     program: CachedProgram
     plan: kernel_pb2.Plan
     answer: kernel_pb2.CacheAnswer
+
+    def for_owner(self, owner: str) -> CacheEntry:
+        """Returns the entry for a client that waited, without the differences from another client's programs.
+
+        Args:
+            owner: the client.
+        """
+        if self.program.owner == owner or not self.answer.explanation:
+            return self
+        answer = kernel_pb2.CacheAnswer()
+        answer.CopyFrom(self.answer)
+        answer.explanation = "another client had begun to compile the program"
+        return replace(self, answer=answer)
 
     @cached_property
     def device_bytes(self) -> tuple[int, ...]:
