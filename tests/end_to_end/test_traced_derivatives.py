@@ -1,9 +1,11 @@
 """Derivatives of traced functions: values, structures, and what is refused."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from rows import rows
 
 import shardcall as sc
 
@@ -52,6 +54,25 @@ def test_arguments_that_are_one_array_have_separate_gradients(client):
     by_x, by_y = client.grad(lambda x, y: (x * x * y + u).sum(), argnums=(0, 1))(u, u)
     assert np.array_equal(by_x.get(), 2 * np.arange(4.0) ** 2)
     assert np.array_equal(by_y.get(), np.arange(4.0) ** 2)
+
+
+LOOPS = {
+    "scan": lambda xp, x: xp.scan(lambda c, r: (c * r, ()), 1.0, x)[0],
+    "fori_loop": lambda xp, x: xp.fori_loop(0, 3, lambda i, s: np.sin(s) * x + s * i, x).sum(),
+    "nested": lambda xp, x: xp.scan(lambda c, r: (xp.fori_loop(0, 2, lambda i, s: s * r + c, c), c), x[0], x)[1].sum(),
+}
+
+
+@rows("name", LOOPS)
+def test_derivatives_of_derivatives_through_loops_are_differences_of_gradients(client, name):
+    x, direction = np.array([1.0, 2, 4, 3, 5]), np.array([1.0, 0, 0.5, -2, 0])
+    gradient = client.jit(client.grad(partial(LOOPS[name], client.xp)))
+    step = 1e-5 * direction
+    expected = (gradient(x + step).get() - gradient(x - step).get()) / 2e-5
+    reverse = client.jit(client.grad(lambda x: (gradient(x) * direction).sum()))
+    np.testing.assert_allclose(reverse(x).get(), expected, rtol=1e-6, atol=1e-6)
+    forward = client.jit(lambda x: client.jvp(gradient, (x,), (direction,))[1])
+    np.testing.assert_allclose(forward(x).get(), expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_loss_without_the_argument_has_the_gradient_zero(client):

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 _IS_DIFFERENTIATED = ContextVar("is_differentiated", default=False)
 
@@ -30,15 +32,28 @@ def differentiation(*, on: bool) -> Iterator[None]:
         _IS_DIFFERENTIATED.reset(before)
 
 
-@jax.custom_jvp
+# A primitive, and no `jax.custom_jvp`: JAX drops the rule of that one where it splits the body of a loop into what is
+# known and what is linear, so that derivatives of derivatives through loops would be those of the value.
+_with_derivative_p = Primitive("with_derivative")
+_with_derivative_p.def_impl(lambda value, _: value)
+_with_derivative_p.def_abstract_eval(lambda value, _: value)
+mlir.register_lowering(_with_derivative_p, lambda _, value, __: [value])
+
+
 def with_derivative(value: jax.Array, computation: jax.Array) -> jax.Array:
     """Returns a value with the derivative of another computation of the same value."""
-    del computation
-    return value
+    result: jax.Array = _with_derivative_p.bind(value, computation)
+    return result
 
 
-@with_derivative.defjvp
-def _with_derivative_jvp(
-    primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]
-) -> tuple[jax.Array, jax.Array]:
+def _jvp(primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
     return with_derivative(*primals), tangents[1]
+
+
+def _batched(operands: tuple[jax.Array, jax.Array], axes: tuple[int | None, int | None]) -> tuple[jax.Array, int]:
+    size = next(operand.shape[axis] for operand, axis in zip(operands, axes, strict=True) if axis is not None)
+    return with_derivative(*(batching.bdim_at_front(x, axis, size) for x, axis in zip(operands, axes, strict=True))), 0
+
+
+ad.primitive_jvps[_with_derivative_p] = _jvp
+batching.primitive_batchers[_with_derivative_p] = _batched
