@@ -189,6 +189,13 @@ def test_a_write_is_seen_in_every_client(ours, others):
     assert [array.name for array in others.list() if array.name] == ["u"]
 
 
+def test_a_product_of_a_transposed_array_reads_what_another_client_has_written(ours, others):
+    h, v = ours.put(np.ones((2, 3)), name="m"), np.array([1.0, 2.0])
+    same((h.T @ v).get(), [3.0, 3.0, 3.0])
+    others.open("m")[...] = 4.0
+    same((h.T @ v).get(), [12.0, 12.0, 12.0])
+
+
 def test_a_client_whose_call_stream_the_server_refuses_writes_too(leasing_server, ours):
     h = ours.put(X, **PLACED, name="u")
     with contextlib.ExitStack() as stack:

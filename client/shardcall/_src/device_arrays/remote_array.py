@@ -150,7 +150,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if [axis % ndim for axis in axes] != [*range(ndim - 2), ndim - 1, ndim - 2]:
             return None
         check_there(self, "the array")
-        return self._of(self._computed_from(self._store.version, steps[:-1]))
+        return self._of(self._computed_from(self._store.current, steps[:-1]))
 
     def _view(self, step: ViewStep) -> Self:
         """Returns a view of this array.
