@@ -1,6 +1,7 @@
 """The client for asyncio against a real server."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -119,6 +120,29 @@ def test_puts_cancelled_at_any_moment_leave_nothing_behind_their_client(
             assert all(isinstance(task.result(), aio.AsyncRemoteArray) for task in done)
 
     with_client(leasing_server, use, shared_memory=shared_memory)
+
+
+def test_a_cancelled_call_keeps_the_array_that_its_function_changes_and_returns(server: ServerProcess) -> None:
+    traced, cancelled = threading.Event(), threading.Event()
+
+    def increment(u):
+        traced.set()
+        cancelled.wait(60)
+        u += 1
+        return u
+
+    async def use(client: aio.AsyncClient) -> list[float]:
+        u = await client.put(np.zeros(4))
+        call = asyncio.create_task(client.jit(increment)(u))
+        await asyncio.to_thread(traced.wait, 60)
+        call.cancel()
+        await asyncio.sleep(0)  # the task is cancelled
+        cancelled.set()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        return (await u.get()).tolist()
+
+    assert with_client(server, use) in ([0.0] * 4, [1.0] * 4)
 
 
 def test_functions_are_traced_and_awaited(server: ServerProcess) -> None:

@@ -152,6 +152,20 @@ def test_results_may_be_arguments_constants_and_the_same(client):
     assert np.array_equal(recorded[1].get(), w.get())
 
 
+def test_an_array_that_is_changed_and_returned_has_its_spec_and_is_not_deleted_as_donated(client):
+    def changed(u):
+        u += 1
+        return u * 2, u, u * 3
+
+    u = client.put(np.arange(8.0), mesh={"a": 4, "b": 2}, spec="a")
+    doubled, same, tripled = client.jit(changed, donate="u", out_specs=["b", (("a", "b"),), None])(u)
+    assert [array.spec for array in (doubled, same)] == [sc.P("b"), sc.P(("a", "b"))]
+    for array, factor in ((doubled, 2), (u, 1), (same, 1), (tripled, 3)):
+        np.testing.assert_array_equal(array.get(), (np.arange(8.0) + 1) * factor)
+    with pytest.raises(sc.InvalidParameterError, match=r"out_specs\[0\] is P\('a'\), and that result is a view"):
+        client.jit(lambda u: np.add(u, 1, out=u)[:4], out_specs=["a"])(u)
+
+
 def test_donated_arrays_are_deleted_after_the_call(client):
     step = client.jit(lambda u, v: u + v, donate="u")
     u, v = put(client, U), put(client, U)

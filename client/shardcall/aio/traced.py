@@ -8,7 +8,7 @@ from typing import Any
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.traced.traced_function import TracedFunction
-from shardcall.aio.remote_array import AsyncRemoteArray, delete_unseen
+from shardcall.aio.remote_array import AsyncRemoteArray
 from shardcall.aio.threads import Threads
 from shardcall.aio.wrapper import AsyncWrapper, awaited, awaited_as
 from shardcall.client import Client
@@ -23,15 +23,13 @@ def _asynchronous(tree: Any, threads: Threads) -> Any:
     )
 
 
-def _delete_arrays(tree: Any) -> None:
-    for leaf in flatten(tree)[0]:
-        if isinstance(leaf, RemoteArray):
-            delete_unseen(leaf)
+def _drop(tree: Any) -> None:
+    """Drops a result that nobody got; the lease deletes its arrays, but for those that are arrays of the caller."""
 
 
 def _awaited_alone(method: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a form of a method that is awaited, except in a traced function, where the call becomes a part of it."""
-    run = awaited_as(_asynchronous, method, _delete_arrays)
+    run = awaited_as(_asynchronous, method, _drop)
 
     @functools.wraps(method)
     def call(self: AsyncTracedFunction, /, *args: Any, **kwargs: Any) -> Any:

@@ -87,13 +87,27 @@ class TracedProgram:
         """
         if not out_specs:
             return None
-        if len(out_specs) > len(self.returned):
+        computed = len(self.returned) - len(self.writes)  # before the values that are written
+        count = computed + len(self.aliases)
+        if len(out_specs) > count:
             raise InvalidParameterError(
-                f"out_specs has {len(out_specs)} specs, and {self.name} returns {len(self.returned)} arrays; give at "
-                "most one for each",
+                f"out_specs has {len(out_specs)} specs, and {self.name} returns {count} arrays; give at most one for "
+                "each",
                 field="out_specs",
             )
-        specs = dict(zip(self.returned, out_specs, strict=False))
+        results = iter(self.returned)
+        specs = {}
+        for i, spec in enumerate(out_specs):
+            alias = self.aliases.get(i)
+            if alias is not None and alias.steps and spec is not None:
+                raise InvalidParameterError(
+                    f"out_specs[{i}] is {spec}, and that result is a view of an array that {self.name} changes; give "
+                    "None, or return a copy",
+                    field="out_specs",
+                )
+            result = next(results) if alias is None else self.returned[computed + alias.write]
+            if alias is None or spec is not None:
+                specs[result] = spec
         return [specs.get(Value(stage, i)) for i in range(len(self.stages[stage].results))]
 
     def located(self, stage: int, error: ShardcallError) -> ShardcallError:

@@ -121,7 +121,7 @@ class TracedFunction:
             return self._function(*args, **kwargs)  # as a part of that program
         result = self._run(*args, **kwargs)
         if self._donated:
-            self._delete_donated(args, kwargs)
+            self._delete_donated(args, kwargs, result)
         return result
 
     def repeat(self, x: Any, /, *args: Any, times: SupportsIndex, **kwargs: Any) -> Any:
@@ -167,7 +167,7 @@ class TracedFunction:
         operands.append(np.int64(count))
         arrays = self._client._submit_program(program.repeated(carried), operands, self._out_specs, None)
         if self._donated:
-            self._delete_donated((x, *args), kwargs)
+            self._delete_donated((x, *args), kwargs, arrays)
         return program.structure.with_leaves(arrays)
 
     def compare(self, /, *args: Any, **kwargs: Any) -> Comparison:
@@ -392,10 +392,14 @@ class TracedFunction:
             names.add(item if isinstance(item, str) else every[item])
         return frozenset(names)
 
-    def _delete_donated(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _delete_donated(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> None:
+        """Deletes donated arguments, except those that the function changes and returns."""
         arguments = self._signature.bind(*args, **kwargs).arguments
         leaves, _ = flatten([value for name, value in arguments.items() if name in self._donated])
-        arrays = [array for leaf in leaves if (array := find_remote_array(leaf)) is not None]
+        returned = {array._store for leaf in flatten(result)[0] if (array := find_remote_array(leaf)) is not None}
+        arrays = [
+            array for leaf in leaves if (array := find_remote_array(leaf)) is not None and array._store not in returned
+        ]
         self._client.delete(*arrays)
         name = getattr(self._function, "__name__", "a traced function")
         for array in arrays:
