@@ -3,10 +3,12 @@
 import json
 import os
 import stat
+from unittest.mock import Mock
 
 import pytest
 from rows import rows
 from server.damaged_files import NO_JSON_OBJECTS
+from structlog.testing import capture_logs
 
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.autotune.tuning_result import StrategyTiming, TuningResult
@@ -62,6 +64,24 @@ def test_what_was_not_compared_is_tried_again_by_the_next_server(folder):
     tuning_cache.put(DIGEST, TuningResult("halo", NAMES, (StrategyTiming("halo", 9.0, 1),)))
     assert tuning_cache.get(DIGEST, NAMES) is not None
     assert TuningCache(str(folder)).get(DIGEST, NAMES) is None
+
+
+def test_a_result_that_does_not_last_replaces_none_of_another_server(folder):
+    one, other = TuningCache(str(folder)), TuningCache(str(folder))
+    one.put(DIGEST, RESULT)
+    other.put(DIGEST, TuningResult("halo", NAMES, (StrategyTiming("halo", 9.0, 1),)))
+    for tuning_cache in (other, TuningCache(str(folder))):
+        assert tuning_cache.get(DIGEST, NAMES) == RESULT
+
+
+def test_a_file_that_cannot_be_read_now_is_not_replaced(folder, monkeypatch):
+    one, other = TuningCache(str(folder)), TuningCache(str(folder))
+    one.put(DIGEST, RESULT)
+    with monkeypatch.context() as without_files, capture_logs() as logs:
+        without_files.setattr(module.private_files, "read_file", Mock(side_effect=OSError("Too many open files")))
+        other.put(digest(1), RESULT)
+    assert [log["event"] for log in logs] == [TuningCache.NOT_WRITTEN]
+    assert other.get(digest(1), NAMES) == TuningCache(str(folder)).get(DIGEST, NAMES) == RESULT
 
 
 def entry(**changes: object) -> str:

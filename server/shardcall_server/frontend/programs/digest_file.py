@@ -61,21 +61,27 @@ class DigestFile(ABC, Generic[K, V]):
         """Keeps a value; of too many, the oldest are dropped."""
         with self._lock:
             self._values = {**self._values, digest: value}
-            self._merge_file()
-            for oldest in list(self._values)[: max(0, len(self._values) - MAX_VALUES)]:
-                del self._values[oldest]
-            if self._file is None:
-                return
-            encoded = {key: self._encode(value) for key, value in self._values.items() if self._is_lasting(value)}
             try:
+                self._merge_file()
+                for oldest in list(self._values)[: max(0, len(self._values) - MAX_VALUES)]:
+                    del self._values[oldest]
+                if self._file is None:
+                    return
+                encoded = {key: self._encode(value) for key, value in self._values.items() if self._is_lasting(value)}
                 private_files.write_file(self._file, json.dumps({"format": _FORMAT, self.FIELD: encoded}).encode())
             except (OSError, PrivateFileError) as error:
                 structlog.get_logger().warning(self.NOT_WRITTEN, reason=str(error))
 
     def _merge_file(self) -> None:
-        """Adds the values that other servers have written since; this server's own prevail."""
-        with suppress(OSError, ValueError):  # reported when the server started, or damaged since
-            self._values = {**self._read(), **self._values}
+        """Adds the values that other servers have written since; this server's own prevail, of those that last.
+
+        Raises:
+            OSError: if the file cannot be read, and so is not to be replaced.
+        """
+        with suppress(FileNotFoundError, ValueError):  # reported when the server started, or damaged since
+            written = self._read()
+            ours = {k: value for k, value in self._values.items() if k not in written or self._is_lasting(value)}
+            self._values = {**written, **ours}
 
     def _read(self) -> dict[K, V]:
         if self._file is None:
