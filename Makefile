@@ -114,7 +114,7 @@ mutants: $(venv) ## change the source at random and count the changes that the t
 	@cd tests && ../$(run) -m mutants $(ARGS)
 
 soak: $(venv) ## load the server for an hour, with faults and attacks, and watch its memory
-	@$(run) -m pytest -m soak $(hours) $(ARGS)
+	@$(run) -m pytest -m soak --timeout 7200 $(ARGS)
 
 lint: $(venv) ## check format, lint and types of the Python, and lint the protos where npm is installed
 	$(run) -m ruff format --check .
