@@ -72,6 +72,13 @@ def test_what_the_devices_cannot_hold_is_refused_and_what_they_can_hold_later_wa
         np.testing.assert_array_equal(np.asarray(kept), large)
         client.delete(kept)
         client.diff(half, axis=0, mesh=mesh, spec=spec)
+        placed = client.put(half[:512], mesh=mesh, spec=spec)
+        endless = client.xp.fori_loop(0, 10**12, lambda i, x: x + 1, placed)
+        wait_for(lambda: client.usage().program_device_bytes)
+        with pytest.raises(sc.DeadlineExceededError):  # also in the time between the slices of the loop
+            client.diff(half, axis=0, mesh=mesh, spec=spec, timeout=3)
+        endless.delete()
+        client.diff(half, axis=0, mesh=mesh, spec=spec)
 
 
 @pytest.mark.parametrize("whose", ["server", "caller"])

@@ -217,6 +217,19 @@ def test_programs_wait_for_the_devices_memory_in_order_and_not_for_a_large_one_t
     assert queue.queued == 0
 
 
+def test_a_loop_keeps_its_memory_between_grants():
+    queue = make(launched=8, limit=100)
+    grant = Caller().ask(queue, 60).grant.result(30)
+    memory = grant.memory()
+    waiting = Caller().ask(queue, 50)
+    grant.release()
+    release(Caller().ask(queue))  # as a later slice
+    assert (queue.budget.program_bytes, waiting.grant.done()) == (60, False)
+    memory.release()
+    release(waiting)
+    assert (queue.launched, queue.budget.program_bytes) == (0, 0)
+
+
 def test_what_can_never_fit_is_refused_with_the_bytes_that_are_missing():
     queue = make(limit=100, held=30)
     error = refusal(Caller().ask(queue, 80))

@@ -129,11 +129,11 @@ class Execution:
             self._check_size(nbytes)
         if template.refuse_transfers:
             check_no_transfers(entry.plan, operands, mesh.ready)
-        resident_bytes = sum(resident.device_bytes for resident in resident_arrays)
-        device_bytes = max(0, entry.program.device_bytes - resident_bytes)
-        transfers = NO_TRANSFERS
-        if resident_arrays and (moved := find_transfers(entry.plan, operands, mesh.ready)):
-            transfers = kernel_pb2.Plan(transfers=moved)
+        moved = find_transfers(entry.plan, operands, mesh.ready) if resident_arrays else ()
+        transfers = kernel_pb2.Plan(transfers=moved) if moved else NO_TRANSFERS
+        copied = {transfer.operand for transfer in moved}  # the program takes copies of these
+        taken = (r.device_bytes for i, o in enumerate(operands) if (r := o.resident) is not None and i not in copied)
+        device_bytes = max(0, entry.program.device_bytes - sum(taken))
         return CompiledCall(
             template=template,
             call=completed,
@@ -182,8 +182,10 @@ class Execution:
                 report_gathered=report_gathered,
             )
             loop = self._loop(compiled) if compiled.is_sliced else None
+            memory = grant
             if loop is not None:
                 command.slice.CopyFrom(loop.first())
+                memory = grant.memory()
             try:
                 _send(compiled, link_pb2.FrontEndMessage(execute=command), running)
                 if loop is not None:
@@ -197,6 +199,9 @@ class Execution:
                 await _wait_isolated(call, isolated)
                 compiled = await self.prepare(call, compiled.template, operands)
                 continue
+            finally:
+                if memory is not grant:
+                    memory.release()
             return running, compiled
 
     def _loop(self, compiled: CompiledCall) -> LoopSlices:
@@ -236,9 +241,10 @@ class Execution:
     async def _start_slice(
         self, call: ServerCall, compiled: CompiledCall, command: link_pb2.Execute, buffers: CallBuffers
     ) -> RunningCommand:
-        """Launches a slice after the first one; the mesh runs the calls that wait before it."""
+        """Launches a slice after the first one, in the loop's memory; the mesh runs the calls that wait before it."""
+        share, is_slow = compiled.launch_share, compiled.entry.program.is_slow
         while True:
-            grant = await self._queue.acquire(call, compiled.device_bytes, again=True)
+            grant = await self._queue.acquire(call, share=share, is_slow=is_slow, again=True)
             running = RunningCommand(call, buffers, grant)
             try:
                 running.send(compiled.mesh.session, link_pb2.FrontEndMessage(execute=command), compiled.entry.plan)

@@ -42,6 +42,12 @@ class LaunchGrant:
         self.share = share
         self.slow_owner = slow_owner
 
+    def memory(self) -> LaunchGrant:
+        """Moves the memory to a grant that is released apart: a loop has it between its slices, too."""
+        memory = LaunchGrant(self._queue, self.device_bytes, 0.0, "")
+        self.device_bytes = 0
+        return memory
+
     def release(self) -> None:
         """Releases the grant to the next call; repeated calls do nothing."""
         if not self._ended:
@@ -88,7 +94,8 @@ class _Waiter:
         self.share = share
         self.slow_owner = slow_owner
         self.owner = call.owner
-        self.connection = call.connection
+        # Of a connection, only the first call is looked at: a slice of a loop is behind none that waits for its memory.
+        self.connection = call.connection if device_bytes else f"{call.connection} without memory"
         self.deadline = call.deadline
         self.weight = call.weight
         self.device_bytes = device_bytes
@@ -246,16 +253,22 @@ class MeshQueue:
             waiter.grant.release()
 
     def _advance(self) -> list[_Waiter]:
-        """Decides on waiting calls, in order, up to the first that must wait for memory; returns the decided ones."""
+        """Decides on waiting calls, in order; returns the decided ones.
+
+        Behind one that must wait for memory only those are granted that need none, such as the slices of the loops
+        that it waits for.
+        """
         check_held(self._lock)
         decided: list[_Waiter] = []
-        while (waiter := self._line.peek(self._is_admitted)) is not None:
+        is_admitted = self._is_admitted
+        while (waiter := self._line.peek(is_admitted)) is not None:
             try:
                 if self.launched + waiter.share > self._max_launched:
                     self.budget.check(waiter.device_bytes)
                     break
                 if not self.budget.add(waiter.device_bytes):
-                    break
+                    is_admitted = self._is_admitted_without_memory
+                    continue
             except CallError as error:  # resident arrays have taken the memory meanwhile
                 waiter.refusal = error
             else:
@@ -276,6 +289,9 @@ class MeshQueue:
 
     def _is_admitted(self, waiter: _Waiter) -> bool:
         return self._may_launch(waiter.slow_owner)
+
+    def _is_admitted_without_memory(self, waiter: _Waiter) -> bool:
+        return not waiter.device_bytes and self._may_launch(waiter.slow_owner)
 
     def _check_limits(self, owner: str) -> None:
         owner_count = self._line.count(owner)
