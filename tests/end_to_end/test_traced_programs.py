@@ -284,6 +284,13 @@ def test_methods_of_the_client_are_traced(client):
     assert np.array_equal(negated.get(), -U)
 
 
+def test_axes_of_a_traced_call_count_from_the_last_of_what_they_are_of(client):
+    keys = np.array([[[0, 1, 0], [2, 1, 1]], [[1, 1, 0], [0, 2, 0]]])
+    for axis in (-2, -1, 0, 1):
+        traced = client.jit(lambda x, axis=axis: client.submit("lexsort", x, axis=axis))(keys)
+        assert np.array_equal(traced.get(), np.lexsort(keys, axis=axis))
+
+
 def test_results_have_the_specs_that_are_asked_for(client):
     def f(u):
         return u + 1, u.sum(axis=0)

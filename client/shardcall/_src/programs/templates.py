@@ -44,7 +44,7 @@ _BY_COMPONENTS = frozenset(
 """The functions of complex numbers that compute no product: how one is rounded depends on the program."""
 
 _SAME = {"abs": "absolute", "true_divide": "divide", "mod": "remainder"}
-_AXES_OF_RESULT = ("stack", "expand_dims")  # their axes count from the last of the result
+_AXES_OF_OTHERS = ("stack", "expand_dims", "lexsort")  # their axes count from the last of the result, or of a key
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +184,7 @@ def node_of(call: CallRequest) -> Node:
     values = _parameters(call)
     defaults = FUNCTIONS[name].defaults if name in FUNCTIONS else {}
     axis, operand_type = values.get("axis"), call.types[0] if call.types else None
-    if type(axis) is int and axis < 0 and operand_type is not None and name not in _AXES_OF_RESULT:
+    if type(axis) is int and axis < 0 and operand_type is not None and name not in _AXES_OF_OTHERS:
         values["axis"] = axis + operand_type.ndim
     kept = [(key, value) for key, value in values.items() if key not in defaults or not _is_same(value, defaults[key])]
     strategy = "" if message.strategy == AUTO else message.strategy
