@@ -60,6 +60,16 @@ def test_meshes_that_are_alike_and_short_forms_share_a_message():
         assert message(memo, mesh=mesh, parameters={"spec": spec}, out_specs=[out_spec]) is first
 
 
+def test_the_oldest_messages_are_dropped_beyond_a_size():
+    nbytes = message(CallMemo(), parameters={"n": 1}).ByteSize()
+    memo = CallMemo(max_bytes=2 * nbytes)
+    first, second, third = (message(memo, parameters={"n": n}) for n in (1, 2, 3))
+    assert message(memo, parameters={"n": 3}) is third
+    assert message(memo, parameters={"n": 2}) is second
+    assert message(memo, parameters={"n": 1}) is not first
+    assert len(memo) == 2
+
+
 ALL_DIFFERENT = [
     *({}, {"kernel": "echo"}, {"strategy": "ring"}, {"parameters": {"axis": 1}}, {"out_specs": [P("x")]}),
     *({"parameters": {"n": n}} for n in (1, True, 1.0, "1", None, 0, False, 0.0, -0.0, [1])),

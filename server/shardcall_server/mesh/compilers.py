@@ -26,6 +26,7 @@ from shardcall_worker.v1 import link_pb2
 
 _MAX_IDLE = 2
 _ENDED_S = 60.0
+_MAX_CANCELLED = 4096
 _MAX_OWNERS = 1024
 
 
@@ -168,7 +169,8 @@ class ForkedCompiler(Compiler):
         with self._lock:
             process = self._running.get(prepare_id)
             if process is None:  # not begun yet
-                self._cancelled.add(prepare_id)
+                # Those that were compiled already will not come, and none comes before thousands of others.
+                self._cancelled = {i for i in self._cancelled if i > prepare_id - _MAX_CANCELLED} | {prepare_id}
             else:
                 process.was_ended = True
                 process.kill()

@@ -6,12 +6,15 @@ import threading
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from google.protobuf.message import Message
+
 from shardcall_core.graphs.graph import Graph
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
 from shardcall_core.wire.forks import begin_anew_in_children
 
 _MAX = 4096
+_MAX_BYTES = 32 << 20  # of serialized messages; one of a program has up to 1 MiB
 
 Item = TypeVar("Item")
 
@@ -27,11 +30,15 @@ class CallMemo(Generic[Item]):
 
     Args:
         max_items: the number of items that it keeps.
+        max_bytes: the size of the serialized messages that it keeps.
     """
 
-    def __init__(self, max_items: int = _MAX) -> None:
+    def __init__(self, max_items: int = _MAX, max_bytes: int = _MAX_BYTES) -> None:
         self._items: dict[Hashable, Item] = {}
+        self._sizes: dict[Hashable, int] = {}  # of the messages
+        self._nbytes = 0
         self._max_items = max_items
+        self._max_bytes = max_bytes
         self.begin_anew()
         begin_anew_in_children(self)
 
@@ -54,10 +61,16 @@ class CallMemo(Generic[Item]):
         """
         if key is None:
             return item
+        nbytes = item.ByteSize() if isinstance(item, Message) else 0
         with self._lock:
             item = self._items.setdefault(key, item)
-            while len(self._items) > self._max_items:
-                del self._items[next(iter(self._items))]
+            if nbytes and key not in self._sizes:
+                self._sizes[key] = nbytes
+                self._nbytes += nbytes
+            while len(self._items) > self._max_items or self._nbytes > self._max_bytes:
+                oldest = next(iter(self._items))
+                del self._items[oldest]
+                self._nbytes -= self._sizes.pop(oldest, 0)
         return item
 
 
