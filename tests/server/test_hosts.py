@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from importlib.metadata import version
 from typing import Any
 
 import pytest
 from end_to_end.processes import wait_for
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.versions import build_version
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError, starts_of_hosts
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 def hello(name: str, devices: int = 2, **versions: str) -> host_service_pb2.Hello:
-    versions = {"shardcall": version("shardcall"), "jax": "1.0", "jaxlib": "1.0", **versions}
+    versions = {"shardcall": build_version(), "jax": "1.0", "jaxlib": "1.0", **versions}
     return host_service_pb2.Hello(name=name, address="127.0.0.1", devices=devices, versions=versions)
 
 
