@@ -1,4 +1,4 @@
-"""What kernels refuse before anything runs: the reason, the argument at fault, and what the message says."""
+"""Calls that kernels refuse before anything runs: the reason, the argument at fault, and the message."""
 
 import numpy as np
 import pytest

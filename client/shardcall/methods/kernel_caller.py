@@ -178,7 +178,7 @@ _INSTEAD: Mapping[str, str] = {
     "random": "uniform, normal, randint and permutation draw random numbers, and take a seed: uniform(seed, shape)",
     "run": _RUN,
 }
-"""What to use instead of methods that are guessed."""
+"""Advice for the names of methods that callers guess."""
 
 
 class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
