@@ -187,7 +187,7 @@ def test_attributes_that_need_the_values_name_get(h, name):
 @rows(
     ("name", "says"),
     [
-        ("sharding", "placement has the mesh and the spec"),
+        ("sharding", "use mesh and spec"),
         ("block_until_ready", r"get\(\) waits for the values, and client.synchronize\(\) for all calls"),
         ("addressable_shards", r"blocks has the position of each device's part, and get\(\) a copy of all values"),
     ],

@@ -49,6 +49,10 @@ class CallStreamRequest(_message.Message):
     the client has not read have at most `Limits.max_streamed_bytes` in total; a
     larger result is computed alone.
 
+    An item of a kind that the server does not know ends the stream with
+    UNIMPLEMENTED, NOT_SUPPORTED, and the client MAY use other methods instead. A
+    call, a read or a put with an unknown field is refused alone with that reason.
+
     Items take effect in the order in which they are sent, in one frame or in
     several: a call sees the slots and the deletions before it. The calls
     themselves run concurrently, and their answers come in any order.

@@ -19,7 +19,7 @@ _INSTEAD: Mapping[str, str] = {
     "resize": "use reshape, or array = xp.resize(array, shape) for another number of elements",
     "addressable_shards": "blocks has the position of each device's part, and get() a copy of all values",
     "block_until_ready": "get() waits for the values, and client.synchronize() for all calls",
-    "sharding": "placement has the mesh and the spec",
+    "sharding": "use mesh and spec",
     "setfield": "assign to elements, array[key] = values",
     "setflags": "the flags of arrays on the mesh cannot be set",
 }
