@@ -1263,6 +1263,9 @@ class Client(KernelMethods[Result[Any]]):
         transformed: Callable[..., Any] = self.jit(function, static=function.static)
         return transformed
 
+    def _function_names(self) -> Iterable[str]:
+        return dir(self.xp)
+
     def _kernel_names(self) -> Iterable[str]:
         if (
             self._kernels is None

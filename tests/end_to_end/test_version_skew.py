@@ -1,5 +1,6 @@
 """Requests of a newer client: their unknown parts are refused at once, with the server's version."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -36,6 +37,12 @@ def newer(message: Any, *path: str | int) -> Any:
         part = getattr(part, str(step)) if isinstance(part, Message) else part[step]
     part.MergeFromString(BYTES)
     return message
+
+
+def new_item(number: int) -> call_stream_pb2.CallStreamItem:
+    """An item of a kind that the contract does not have."""
+    data = call_stream_pb2.ReadArray(number=number, handle=b"something").SerializeToString()
+    return call_stream_pb2.CallStreamItem.FromString(BYTES[:2] + bytes([len(data)]) + data)
 
 
 PLAN = kernel_service_pb2.PlanRequest(call=call(mesh=mesh(x=2), parameters={"n": 1}), operands=[tensor(8)])
@@ -100,8 +107,15 @@ def test_a_method_that_there_is_not_names_the_version(channel):
     check(caught.value, UNIMPLEMENTED, "NOT_SUPPORTED", "", f"the call is one of {KERNELS}/ExecuteTwice, {SAYS}")
 
 
-def test_an_item_that_is_new_ends_the_stream(stream):
-    stream.send(prepare(), item(1, X), newer(call_stream_pb2.CallStreamItem()))
+def test_an_item_that_is_new_is_refused_alone(stream):
+    stream.send(prepare(), item(1, X), new_item(2), item(3, X))
+    assert stream.refusal(2).startswith(f"NOT_SUPPORTED: CallStreamItem has the field {FIELD}, {SAYS}")
+    for number in (1, 3):
+        np.testing.assert_array_equal(stream.result(number), np.diff(X))
+
+
+def test_an_item_that_is_new_and_has_no_number_ends_the_stream(stream):
+    stream.send(newer(call_stream_pb2.CallStreamItem()))
     check(stream.error(), UNIMPLEMENTED, "NOT_SUPPORTED", "", f"CallStreamItem has the field {FIELD}, {SAYS}")
 
 
@@ -120,15 +134,20 @@ def test_an_unknown_option_of_an_item_is_refused_alone(stream):
     np.testing.assert_array_equal(stream.result(7), np.diff(X))
 
 
-def test_a_newer_client_puts_arrays_by_rpcs_where_the_stream_has_no_puts(server, monkeypatch):
+def test_a_client_puts_arrays_by_rpcs_where_the_stream_has_no_puts(server, monkeypatch):
     """Its put is an item that the server does not know."""
-    add = StreamConnection.add
+    frames = StreamConnection.frames
 
-    def add_newer(self: StreamConnection, sent: Any) -> None:
-        if isinstance(sent.item, call_stream_pb2.PutStreamedArray):
-            sent.request.items[0].ParseFromString(BYTES)
-        add(self, sent)
+    def newer_frames(self: StreamConnection) -> Iterator[bytes]:
+        for data in frames(self):
+            frame = call_stream_pb2.CallStreamRequest.FromString(data)
+            for sent in frame.items:
+                if sent.HasField("put"):
+                    sent.CopyFrom(new_item(sent.put.number))
+            yield frame.SerializeToString()
 
-    monkeypatch.setattr(StreamConnection, "add", add_newer)
+    monkeypatch.setattr(StreamConnection, "frames", newer_frames)
     with sc.connect(server.address, shared_memory=False) as client:
-        np.testing.assert_array_equal(client.put(X, mesh={"x": 2}).get(timeout=60), X)
+        before = client.submit("negative", X)
+        there = client.put(X, mesh={"x": 2})
+        np.testing.assert_array_equal((there + before).get(timeout=60), X - X)

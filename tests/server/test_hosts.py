@@ -247,6 +247,12 @@ def test_a_host_that_does_not_say_how_many_devices_it_has_has_those_of_the_mesh(
     assert [state.device_count for state in hosts.states()] == [2, 2]
 
 
+def test_a_host_whose_agent_sends_something_new_is_counted_out(hosts):
+    agent = Agent(hosts, "a")
+    agent.handle()
+    assert agent.wait_parted() == "its agent sent a message of an unknown kind"
+
+
 def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):
     silent, heard = Agent(hosts, "a"), Agent(hosts, "b")
     limit_s = load_settings({}).host_silence_s

@@ -197,6 +197,10 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
     ) -> Outcome:
         """Runs any kernel of the server."""
 
+    def _function_names(self) -> Iterable[str]:
+        """Returns the names of the functions in ``xp``."""
+        return ()
+
     def _kernel_names(self) -> Iterable[str]:
         """Returns the names of the server's kernels; none if the server does not answer soon."""
         return ()
@@ -225,8 +229,7 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_"):
                 methods = [attribute for attribute in dir(self) if not attribute.startswith("_")]
-                functions = dir(self.xp) if "xp" in methods else ()
-                message += _hint(name, methods, functions, self._kernel_names())
+                message += _hint(name, methods, self._function_names(), self._kernel_names())
             raise AttributeError(message, name=name, obj=self)
 
 

@@ -8,12 +8,14 @@ served.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TypeVar
 
-from google.protobuf.message import Message
+from google.protobuf import empty_pb2
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from shardcall_core.call_error import CallError
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.versions import newer_sender
 
 M = TypeVar("M", bound=Message)
@@ -42,6 +44,25 @@ def checked_copy(message: M) -> M:
     if copy.ByteSize() != message.ByteSize():
         _refuse_in(message)
     return copy
+
+
+def refused_item(item: Message) -> tuple[CallError, int]:
+    """Returns the refusal of an item of a kind that this server does not have, and its number; 0 if it has none.
+
+    By the contract, the number of an item that is answered is in its field 1.
+
+    Raises:
+        CallError: MALFORMED_REQUEST if the item is empty.
+    """
+    fields = UnknownFieldSet(item)
+    if not len(fields):
+        raise CallError(Reason.MALFORMED_REQUEST, "an item of a frame is empty; set one of its fields")
+    number = 0
+    if isinstance(data := fields[0].data, bytes):
+        with suppress(DecodeError):
+            parts = UnknownFieldSet(empty_pb2.Empty.FromString(data))
+            number = next((part.data for part in parts if (part.field_number, part.wire_type) == (1, 0)), 0)
+    return _refusal(item, fields), number
 
 
 def _refuse_in(message: Message) -> None:

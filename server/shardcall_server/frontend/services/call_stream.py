@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -20,7 +20,7 @@ from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.memory.resident_array_table import check_handle
 from shardcall_server.frontend.rpc.coroutines import Stage, Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
-from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields
+from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields, refused_item
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
@@ -260,8 +260,18 @@ class ServerCallStream:
                         self._owner, deletion.handles, self._item_number, with_named=deletion.with_named
                     )
             case _:
-                refuse_unknown_fields(item)
-                raise CallError(Reason.MALFORMED_REQUEST, "an item of a frame is empty; set one of its fields")
+                self._refuse_item(item)
+
+    def _refuse_item(self, item: call_stream_pb2.CallStreamItem) -> None:
+        """Answers an item of a newer client; ends the stream if it has no number."""
+        error, number = refused_item(item)
+        if not number:
+            raise error
+
+        def refuse(_: StreamItem, __: call_stream_pb2.ReadArray) -> NoReturn:
+            raise error
+
+        self._start(call_stream_pb2.ReadArray(number=number), 0, refuse)
 
     def _may_delete(self) -> bool:
         """Returns False for a principal without the scope: its client deletes the results of calls that failed."""
