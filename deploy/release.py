@@ -122,7 +122,7 @@ def try_wheel(wheel: Path, lock: str, extra: str, code: str, version: str) -> No
         output(*pip, "--no-index", f"{wheel}{extra}")
         output(python, "-I", "-W", "error", "-c", code, cwd=environment)
         printed = output(environment / "bin/shardcall", "--version", cwd=environment)
-        if not printed.startswith(f"shardcall {version} (contract "):
+        if not printed.startswith(f"shardcall {version}+"):
             sys.exit(f"shardcall --version prints {printed!r} in an environment of the wheel of {version}")
 
 

@@ -202,7 +202,10 @@ if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt na
             return value
         if (module := f"{__name__}.{name}") in _HOMES.values():
             return import_module(module)
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        message = f"module {__name__!r} has no attribute {name!r}"
+        if not name.startswith("_") and hasattr(import_module(f"{__name__}.client").Client, name):
+            message += f"; it is a method of a client: client = {__name__}.connect(), and client.{name}(…)"
+        raise AttributeError(message)
 
     def __dir__():
         return __all__

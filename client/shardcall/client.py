@@ -1263,6 +1263,9 @@ class Client(KernelMethods[Result[Any]]):
         transformed: Callable[..., Any] = self.jit(function, static=function.static)
         return transformed
 
+    def _function_names(self) -> Iterable[str]:
+        return dir(self.xp)
+
     def _kernel_names(self) -> Iterable[str]:
         if (
             self._kernels is None
@@ -1303,6 +1306,6 @@ def _use(reference: weakref.ref[Client], info: ServerInfo) -> None:
 def ask_server_info(transport: Transport, deadline: Deadline) -> ServerInfo:
     """Returns a server's description of itself."""
     request = server_info_service_pb2.GetServerInfoRequest()
-    return server_info.from_proto(
-        transport.unary(transport.stubs.server.GetServerInfo, request, deadline, retryable=False)
-    )
+    answer = transport.unary(transport.stubs.server.GetServerInfo, request, deadline, retryable=False)
+    transport.server_version = answer.versions.shardcall
+    return server_info.from_proto(answer)

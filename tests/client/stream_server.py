@@ -113,7 +113,7 @@ class Stream:
 
     @property
     def kinds(self) -> list[str]:
-        """What each item is."""
+        """The kind of each item."""
         return [item.WhichOneof("item") for item in self.items]
 
     def add_plan(self, answer: Any, plan: Any) -> None:

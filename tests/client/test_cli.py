@@ -15,6 +15,7 @@ import shardcall
 from shardcall_core.access.addresses import parse_address
 from shardcall_core.access.option_names import as_options
 from shardcall_core.access.tls import Tls, find_tls
+from shardcall_core.versions import build_version
 from shardcall_core.wire import token_file
 
 typer = pytest.importorskip("typer")
@@ -71,7 +72,7 @@ def shardcall_command(*arguments):
 
 def test_the_package_is_the_command():
     assert shardcall.__version__ == version("shardcall")
-    assert shardcall_command("--version").stdout == f"shardcall {shardcall.__version__} (contract shardcall.v1)\n"
+    assert shardcall_command("--version").stdout == f"shardcall {build_version()} (contract shardcall.v1)\n"
     ended = shardcall_command()
     assert (ended.returncode, ended.stderr) == (0, "")
     assert "Ask a server:" in ended.stdout

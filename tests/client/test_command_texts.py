@@ -8,6 +8,7 @@ import shardcall as sc
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.types import server_info
 from shardcall_core.types.usage import CallTotals, MeshState, PrincipalUsage, RunningLoop, Usage
+from shardcall_core.versions import build_version
 
 pytest.importorskip("typer")
 
@@ -145,15 +146,23 @@ def test_json_has_no_values_that_json_does_not_have():
     assert plain((1 + 2j, np.bool_(True), sc.P("x", ("a", "b")))) == [[1.0, 2.0], True, ["x", ["a", "b"]]]
 
 
-def test_doctor_warns_of_a_server_of_another_version():
+@rows(
+    ("version", "state", "says"),
+    [
+        (build_version(), "ok", "like this client"),
+        ("0.0.9+0123456789", "warning", "calls that need something newer are refused by name"),
+        (f"{sc.__version__}+0123456789", "warning", "different builds of one version"),
+        ("10.0.0+0123456789", "ok", "a newer server serves all calls of an older client"),
+    ],
+)
+def test_doctor_says_whether_a_server_of_another_version_matters(version, state, says):
     mesh = {"axes": [{"name": "x", "size": 1}]}
-    versions = {"shardcall": "0.0.9", "jax": "1"}
-    older = server_info_service_pb2.GetServerInfoResponse(versions=versions, default_mesh=mesh)
-    (check,) = server_checks.versions(server_info.from_proto(older))
-    assert check.state == "warning"
-    assert "0.0.9" in check.detail
-    assert sc.__version__ in check.detail
-    assert "the same version" in check.fix
+    other = server_info_service_pb2.GetServerInfoResponse(versions={"shardcall": version}, default_mesh=mesh)
+    (check,) = server_checks.versions(server_info.from_proto(other))
+    assert (check.state, check.fix) == (state, "install the same version on both sides" * (state == "warning"))
+    assert says in check.detail
+    assert version in check.detail
+    assert build_version() in check.detail or version == build_version()
 
 
 @pytest.mark.parametrize("columns", ["80", "20"])

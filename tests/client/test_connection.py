@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import grpc
+import numpy as np
 import pytest
 from client.conftest import default_info
 from rows import rows
@@ -16,6 +17,7 @@ import shardcall
 from shardcall_core.access.addresses import default_address, parse_address
 from shardcall_core.access.handshake import explain, no_answer
 from shardcall_core.access.tls import Tls
+from shardcall_core.versions import build_version
 from shardcall_core.wire import variables
 
 
@@ -45,14 +47,27 @@ def test_kernels_print_as_a_table_and_one_as_a_page(client):
     assert str(client.kernel("echo")).splitlines() == ["echo()", "  Returns its operands."]
 
 
-def test_an_attribute_that_is_a_kernel_of_the_server_is_explained(server, client):
-    with pytest.raises(AttributeError, match=r"'Client' object has no attribute 'echo'; .*: client.call\('echo', …\)$"):
-        client.echo  # noqa: B018
-    assert not hasattr(client, "fft")
+@rows(
+    ("name", "says"),
+    [
+        ("echo", r"; .*: client.call\('echo', …\)$"),
+        ("zeros", "; NumPy's names are those of client.xp: client.xp.zeros$"),
+        ("asarray", "; NumPy's names are those of client.xp: client.xp.asarray$"),
+        ("run", r"; client.call\(name, …\) runs a kernel by its name, and client.jit\(function\)\(…\) a function$"),
+        ("device_put", r"; client.put\(x, …\) puts an array on the mesh$"),
+    ],
+)
+def test_an_attribute_that_is_guessed_is_explained(client, name, says):
+    with pytest.raises(AttributeError, match=f"'Client' object has no attribute '{name}'{says}"):
+        getattr(client, name)
+
+
+def test_an_attribute_of_a_closed_client_is_explained_without_its_kernels(server):
     with shardcall.connect(server.address) as closed:
         pass
-    with pytest.raises(AttributeError, match="no attribute 'fft'; did you mean 'diff'"):
-        closed.fft  # noqa: B018
+    with pytest.raises(AttributeError, match="no attribute 'dif'; did you mean 'diff'"):
+        closed.dif  # noqa: B018
+    assert not hasattr(closed, "dif")
 
 
 def test_no_server_says_how_to_start_one(closed_port):
@@ -163,8 +178,15 @@ def test_a_variable_that_nothing_reads_is_warned_of_once(server, monkeypatch):
 
 def test_a_grpc_server_without_our_services_has_a_specific_error(server):
     server.info = lambda request, context: context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-    with pytest.raises(shardcall.ServerUnavailableError, match=r"^what answers at .*is it a shardcall server"):
+    with pytest.raises(shardcall.ServerUnavailableError, match=r"^what answers at .* is a shardcall server \(this"):
         shardcall.connect(server.address)
+
+
+def test_a_method_that_an_older_server_lacks_is_reported_with_both_versions(server, client):
+    """It has no arrays."""
+    with pytest.raises(shardcall.NotSupportedError, match=r"does not serve this call \(Method not found!\)") as caught:
+        client.put(np.arange(4.0))
+    assert f"(the server is shardcall 0, and this client {build_version()}; install the same" in str(caught.value)
 
 
 @pytest.mark.parametrize("reason", ["MESH_NOT_READY", "SERVER_DRAINING"])

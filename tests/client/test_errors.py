@@ -12,10 +12,11 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall._src.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS, to_error
+from shardcall._src.rpc.status import ERRORS_BY_REASON, ERRORS_BY_STATUS, add_versions, to_error
 from shardcall.v1 import error_pb2, kernel_service_pb2, timing_pb2
 from shardcall_core.types import errors
 from shardcall_core.types.timing import Timing
+from shardcall_core.versions import build_version
 from shardcall_core.wire.metadata import rpc_metadata
 
 CLASSES = [item for item in vars(errors).values() if inspect.isclass(item) and issubclass(item, errors.ShardcallError)]
@@ -132,13 +133,30 @@ def test_the_reason_decides_the_class(failed, reason):
 @rows(
     ("error_class", "status", "reason", "expected", "domain"),
     [
-        (shardcall.NotSupportedError, "UNIMPLEMENTED", "OF_A_NEWER_SERVER", "OF_A_NEWER_SERVER", "shardcall"),
+        (shardcall.InvalidRequestError, "NOT_FOUND", "OF_A_NEWER_SERVER", "OF_A_NEWER_SERVER", "shardcall"),
         (shardcall.InvalidRequestError, "NOT_FOUND", "KERNEL_NOT_FOUND", "", "proxy"),
     ],
 )
 def test_a_reason_that_is_not_ours_falls_back_to_the_status(failed, error_class, status, reason, expected, domain):
     error = failed(error_class, grpc.StatusCode[status], "later", reason, says="later$", domain=domain)
     assert error.reason == expected
+
+
+@rows(
+    ("version", "reason", "is_added"),
+    [
+        ("9.0", "NOT_SUPPORTED", True),
+        ("9.0", "UNKNOWN_PARAMETER", True),
+        ("9.0", "INVALID_SHAPE", False),
+        (build_version(), "NOT_SUPPORTED", False),
+    ],
+)
+def test_an_error_that_versions_explain_names_both_if_they_differ(version, reason, is_added):
+    code = grpc.StatusCode.UNIMPLEMENTED if reason == "NOT_SUPPORTED" else INVALID
+    error = shardcall.InvalidRequestError("no", reason=reason, status=code)
+    add_versions(error, version)
+    added = f" (the server is shardcall 9.0, and this client {build_version()}; install the same on both sides)"
+    assert str(error) == f"no{added * is_added}"
 
 
 @rows("status", [code for code in grpc.StatusCode if code not in ENDS])

@@ -50,7 +50,7 @@ def test_a_plan_reports_whether_the_bits_are_the_same_on_every_mesh():
 
 def test_print_and_repr_are_for_people():
     parsed = plan.from_proto(MESSAGE, MISS)
-    assert repr(parsed) == "<Plan diff(float64[3,4], None) by 'halo' on Mesh(x=2), compiled now>"
+    assert repr(parsed) == str(parsed)
     assert str(parsed).splitlines() == [
         "diff on Mesh(x=2)",
         "  strategy     halo: axis 0 is sharded",
@@ -101,7 +101,6 @@ def test_a_plan_reports_the_operands_that_move():
     assert resharding.transfer_to_proto(transfer) == message
     line = "from P(None, 'a') on Mesh(a=2, device_ids=[1, 0]), 1,234 bytes through the host"
     assert f"  transfer     operand 0 {line}\n" in str(parsed)
-    assert repr(parsed).endswith("cached, moves 1 operand (1,234 bytes)>")
     assert parsed.visualize().caption == f"operand 0: float64[3,4] P('x', None) on Mesh(x=2), moved {line}"
     with pytest.raises(ProtocolError, match="no such operand"):
         parsed_with(transfers=[kernel_pb2.Transfer(operand=1)])

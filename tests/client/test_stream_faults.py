@@ -129,7 +129,7 @@ def test_a_server_that_does_not_answer_costs_half_a_second_more(server, client, 
 
 
 def is_usable(server, client):
-    """Whether a client gets its array back from a server that answers again."""
+    """Returns whether a client gets its array back from a server that answers again."""
     server.execute_stream = echo_stream
     return client.call("echo", LARGE, timeout=25).array.nbytes == LARGE.nbytes
 

@@ -61,6 +61,9 @@ def test_names_are_documented_and_imported_from_the_modules_that_type_checkers_s
     assert {*homes, "__version__"} == set(shardcall.__all__) == set(dir(shardcall))
     with pytest.raises(AttributeError, match="'shardcall' has no attribute 'connext'"):
         shardcall.connext  # noqa: B018
+    method = r"no attribute 'put'; it is a method of a client: client = shardcall.connect\(\), and client.put\(…\)$"
+    with pytest.raises(AttributeError, match=method):
+        shardcall.put  # noqa: B018
     assert not [node for node in tree if isinstance(node, ast.FunctionDef)], "type checkers would take misspelt names"
 
 

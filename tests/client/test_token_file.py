@@ -48,11 +48,16 @@ def test_lines_are_principals(read):
     assert entries == (Entry("alice", ("run", "arrays"), TOKEN), Entry("bob", ("admin",), f"{TOKEN}-b"))
 
 
+def test_scopes_of_newer_versions_stay_in_the_file(read):
+    (entry,) = read(f"alice run,fly {TOKEN}\n")
+    assert entry.line() == f"alice run,fly {TOKEN}\n"
+
+
 @rows(
     "text",
     [
         *("", "# nobody\n", "alice run\n", f"alice run {TOKEN} more\n", "alice run short\n", f"alice run {TOKEN}é\n"),
-        *(f"alice fly {TOKEN}\n", f"alice run,,arrays {TOKEN}\n", f"-alice run {TOKEN}\n", f"{'a' * 65} run {TOKEN}\n"),
+        *(f"alice Fly {TOKEN}\n", f"alice run,,arrays {TOKEN}\n", f"-alice run {TOKEN}\n", f"{'a' * 65} run {TOKEN}\n"),
         *(f"alice run {'t' * 513}\n", f"{LINE}alice run {TOKEN}2\n", f"{LINE}bob run {TOKEN}\n", f"{LINE}\0\n"),
         *(f"{TOKEN} alice run\n", LINE * 50_000),
     ],

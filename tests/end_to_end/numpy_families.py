@@ -518,7 +518,7 @@ OPERANDS: Mapping[str, tuple[str, ...]] = {
     "statistics": ("holes", "put(HOLES.astype('f4'))", "put(HOLES.astype('f2'))", "i", "c"),
     "Fourier transforms": ("x", "put(X.astype('f4'))", "i", "c"),
 }
-"""What stands for ``{x}`` in the calls of a family."""
+"""The texts for ``{x}`` in the calls of a family."""
 
 
 def calls_of_families(families: Mapping[str, str]) -> list[str]:

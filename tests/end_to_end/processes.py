@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -44,22 +44,27 @@ def shardcall(*arguments: str, **environment: str) -> subprocess.CompletedProces
 
 
 @contextmanager
-def repeated(deed: Callable[[], object]) -> Iterator[None]:
-    """Calls a function again and again in a thread during the body, and raises its error after it."""
+def in_thread(deed: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Calls a function in a thread with an event that is set after the body, and raises its error then."""
     ended = threading.Event()
-
-    def repeat() -> None:
-        deed()
-        while not ended.is_set():
-            deed()
-
-    with ThreadPoolExecutor(1) as thread:
-        repeating = thread.submit(repeat)
+    with ThreadPoolExecutor(1) as pool:
+        doing = pool.submit(deed, ended)
         try:
             yield
         finally:
             ended.set()
-        repeating.result()
+        doing.result()
+
+
+def repeated(deed: Callable[[], object]) -> AbstractContextManager[None]:
+    """Calls a function again and again in a thread during the body, and raises its error after it."""
+
+    def repeat(ended: threading.Event) -> None:
+        deed()
+        while not ended.is_set():
+            deed()
+
+    return in_thread(repeat)
 
 
 def cpu_s(pid: int) -> float:

@@ -7,6 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from end_to_end.numpy_calls import ARRAYS, AXES, MESH, Side, X, check_call, compiled, rows_of, same
+from rows import rows
 
 import shardcall as sc
 
@@ -191,6 +192,32 @@ def test_attributes_that_need_the_values_name_get(h, name):
     with pytest.raises(AttributeError, match=rf"'RemoteArray' object has no attribute '{name}'; .* get\(\)\.{name},"):
         getattr(h, name)
     assert not hasattr(h, "no_such")
+
+
+@rows(
+    ("name", "says"),
+    [
+        ("sharding", "use mesh and spec"),
+        ("block_until_ready", r"get\(\) waits for the values, and client.synchronize\(\) for all calls"),
+        ("addressable_shards", r"blocks has the position of each device's part, and get\(\) a copy of all values"),
+    ],
+)
+def test_attributes_of_arrays_of_jax_name_what_to_use(h, name, says):
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; {says}$"):
+        getattr(h, name)
+
+
+def test_functions_of_jax_name_what_to_use(strict_client, h):
+    jax = pytest.importorskip("jax")
+    deeds = (
+        lambda: jax.numpy.sin(h),
+        lambda: jax.numpy.ones(X.shape) + h,
+        lambda: jax.jit(lambda x: x + 1)(h),
+        lambda: strict_client.jit(jax.numpy.sin)(h),
+    )
+    for deed in deeds:
+        with pytest.raises(sc.InvalidOperandError, match=r"^a function of JAX takes no arrays on the mesh: use NumPy"):
+            deed()
 
 
 def test_elements_are_row_major(h):

@@ -26,6 +26,7 @@ import shardcall as sc
 from shardcall.v1 import model_service_pb2
 from shardcall.v1.model_service_pb2_grpc import ModelServiceStub
 from shardcall_core.types import arrays
+from shardcall_core.versions import build_version
 from shardcall_core.wire import token_file
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -73,7 +74,7 @@ def test_the_server_lives_and_is_ready(stub, model):
     assert all(stub.ModelReady(pb.ModelReadyRequest(name=name)).ready for name in ("matmul", model))
     assert not any(stub.ModelReady(pb.ModelReadyRequest(name=name)).ready for name in ("graph", "no", ""))
     metadata = stub.ServerMetadata(pb.ServerMetadataRequest())
-    assert (metadata.name, metadata.version) == ("shardcall", sc.__version__)
+    assert (metadata.name, metadata.version) == ("shardcall", build_version())
     assert "system_shared_memory" in metadata.extensions
     listed = {item.name: item.state for item in stub.RepositoryIndex(pb.RepositoryIndexRequest()).models}
     assert listed["matmul"] == listed[model] == "READY"

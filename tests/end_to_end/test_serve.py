@@ -1,4 +1,4 @@
-"""What a server is by default: its mesh, allocator and imports."""
+"""The mesh, the allocator and the imports of a server without settings."""
 
 from pathlib import Path
 

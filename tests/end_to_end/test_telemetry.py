@@ -6,6 +6,7 @@ from end_to_end.processes import wait_for
 from end_to_end.scraping import log_lines, scrape
 
 import shardcall as sc
+from shardcall_core.versions import build_version
 
 X = np.arange(24.0).reshape(6, 4)
 
@@ -42,7 +43,7 @@ def test_metrics_count_calls_phases_bytes_and_programs(observed, call_stream):
     assert grown("shardcall_program_lookups_total", outcome="hit") == 2
     assert grown("shardcall_programs_prepared_total") == grown("shardcall_programs") == 1
     assert now.total("shardcall_ready") == 1
-    assert now.total("shardcall_build_info", version=sc.__version__) == 1
+    assert now.total("shardcall_build_info", version=build_version()) == 1
 
 
 def test_memory_shared_with_the_client_is_counted_apart(observed):

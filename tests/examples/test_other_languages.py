@@ -60,7 +60,7 @@ CLIENTS: Mapping[str, tuple[Callable[[Path], Command], str]] = {
     "go": (go_client, "Unauthenticated: the call has no token"),
     "javascript": (javascript_client, "UNAUTHENTICATED: the call has no token"),
 }
-"""What builds the program of each language and returns its command, and how that reports a call without a token."""
+"""The function that builds the program of each language, and the text by which it reports a call without a token."""
 
 
 @pytest.fixture(scope="module", params=CLIENTS)

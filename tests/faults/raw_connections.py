@@ -128,7 +128,7 @@ def _inodes(pids: Sequence[int]) -> set[str]:
 
 
 def links(pid: int) -> Iterator[str]:
-    """What a process has open."""
+    """The descriptors that a process has open."""
     for name in os.listdir(f"/proc/{pid}/fd"):
         with suppress(FileNotFoundError):  # closed meanwhile
             yield os.readlink(f"/proc/{pid}/fd/{name}")

@@ -1,4 +1,4 @@
-"""Where a server listens, and connections and calls that send nothing, too much or nonsense, beside a client."""
+"""Connections and calls that send nothing, too much or nonsense, beside a client; the addresses of a server."""
 
 import os
 import re

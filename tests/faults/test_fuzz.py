@@ -115,7 +115,7 @@ _NEVER = {
     grpc.StatusCode.PERMISSION_DENIED,
 }
 _NEVER_IN_STREAMS = {"INTERNAL", "COMPILE_FAILED", "TOKEN_REQUIRED"}
-_ENDS = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED}
+_ENDS = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNIMPLEMENTED}
 
 Attempt = Callable[[int], tuple[list[str], str]]
 """Sends the change of a number; returns the reasons of the answers, OK for none, and a fault, empty for none."""

@@ -6,9 +6,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, cycle
@@ -19,7 +18,7 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import chunk, execute, header, open_channel, operand, token_of
-from end_to_end.processes import wait_for
+from end_to_end.processes import in_thread, wait_for
 from faults.bad_input_rows import send
 from faults.callers import (
     ENDS_OF_THE_MESH,
@@ -151,28 +150,17 @@ class Watch:
         return [samples for samples in self.workers.values() if samples[-1].at_s - samples[0].at_s >= _MIN_S]
 
 
-@contextmanager
-def _attacks(address: str) -> Iterator[None]:
-    """Attacks the server with the token of another principal, in one way after the other."""
-    never, environment = threading.Event(), {**os.environ, "SHARDCALL_TOKEN": token_of("guest")}
-
-    def attack() -> None:
-        for name in cycle(_ATTACKS):
-            command = [sys.executable, str(_ATTACKS_SCRIPT), "--attack", name, address]
-            with subprocess.Popen(command, env=environment) as process:
-                has_ended = never.wait(_ATTACK_S)
-                assert process.poll() is None, f"the attack by {name} ended"
-                process.kill()
-            if has_ended:
-                return
-
-    with ThreadPoolExecutor(1) as pool:
-        attacking = pool.submit(attack)
-        try:
-            yield
-        finally:
-            never.set()
-        attacking.result(60)
+def _attack(address: str, ended: threading.Event) -> None:
+    """Attacks the server with the token of another principal, in one way after the other, until an event is set."""
+    environment = {**os.environ, "SHARDCALL_TOKEN": token_of("guest")}
+    for name in cycle(_ATTACKS):
+        command = [sys.executable, str(_ATTACKS_SCRIPT), "--attack", name, address]
+        with subprocess.Popen(command, env=environment) as process:
+            has_ended = ended.wait(_ATTACK_S)
+            assert process.poll() is None, f"the attack by {name} ended"
+            process.kill()
+        if has_ended:
+            return
 
 
 def _watch(server: ServerProcess, duration_s: float, kill_at_s: Sequence[float], every_s: float = _EVERY_S) -> Watch:
@@ -208,7 +196,7 @@ def _watch(server: ServerProcess, duration_s: float, kill_at_s: Sequence[float],
 def test_nothing_grows_under_a_mixed_load_with_faults(figure):
     kills = [t * _KILL_EVERY_S for t in range(1, int(_DURATION_S / _KILL_EVERY_S))]
     with running_server(*_FLAGS, why="it is under load for an hour") as server:
-        with _attacks(server.address):
+        with in_thread(partial(_attack, server.address)):
             watch = _watch(server, _DURATION_S, kills, 0.5)
         # An attack changes what the allocator of a worker holds by hundreds of MiB within seconds.
         watch.workers = _watch(server, _CALM_S, [1.0], 0.5).workers

@@ -188,7 +188,7 @@ SOME_TYPES = [NAMED[name] for name in ("int4", "bfloat16", "complex64")]
 LAYOUTS = [({"x": 8}, ("x", None, None)), ({"x": 3}, (None, "x", None)), ({"a": 2, "b": 2}, ("b", None, "a"))]
 """Meshes, and specs of an array of three axes."""
 COLLECTIVE = re.compile("all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter")
-"""What a program has where devices exchange data."""
+"""The instructions by which the devices of a program exchange data."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

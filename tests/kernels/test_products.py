@@ -254,7 +254,7 @@ def program(run, sizes, *in_specs, kernel=MATMUL, **how):
 
 
 def counts(text):
-    """How often a compiled text has each collective."""
+    """Counts each collective of a compiled text."""
     counted = {operation: text.count(f" {operation}(") for operation in COLLECTIVES}
     return {operation: count for operation, count in counted.items() if count}
 

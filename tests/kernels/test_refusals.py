@@ -1,4 +1,4 @@
-"""What kernels refuse before anything runs: the reason, the argument at fault, and what the message says."""
+"""Calls that kernels refuse before anything runs: the reason, the argument at fault, and the message."""
 
 import numpy as np
 import pytest
@@ -141,7 +141,13 @@ MOVES = {
         ([SMALL], {"axis": 1.0}, OF_PARAMETER, "axis", "float"),
     ],
     "concatenate": [
-        ([SMALL, SCALAR], {}, OPERAND, "arrays[1]", "arrays[1] is of shape ()"),
+        (
+            [SMALL, SCALAR],
+            {},
+            OPERAND,
+            "arrays[1]",
+            "arrays[1] is of shape () and arrays[0] of (5, 4); only axis 0 may",
+        ),
         ([SCALAR], {}, OPERAND, "arrays[0]", "one axis or more"),
     ],
     "stack": [([SMALL, SCALAR], {}, OPERAND, "arrays[1]", "one shape")],

@@ -126,6 +126,11 @@ def test_an_array_is_copied_though_it_is_deleted_before_the_copy_begins(worker: 
     assert worker.answer().failure.reason == "ARRAY_LOST"
 
 
+def test_a_command_that_is_new_is_answered(worker: Worker):
+    worker.handle({})
+    assert worker.answer().failure.message == "the worker received a command of an unknown kind"
+
+
 @pytest.mark.parametrize("side", [8, 512])
 def test_a_batch_runs_a_chain_of_resident_arrays(worker: Worker, side: int):
     ones = np.ones((side, side))

@@ -52,7 +52,7 @@ _OPTIONAL = frozenset(
     if any(operand.optional and not operand.repeated for operand in function.operands)
 )
 _MEMORY = re.compile(r"\.(flags|strides|base|ctypes|getrefcount)\b|(shares|share)_memory\(")
-"""What only a test of memory reads of an array."""
+"""The attributes of an array that only a test of memory reads."""
 
 
 class OutOfScopeError(Exception):

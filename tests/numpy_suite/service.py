@@ -24,12 +24,12 @@ import shardcall as sc
 from shardcall_core.functions.table import FUNCTIONS
 
 SHAPES = 1
-"""How many shapes of a form a case sends of arrays of fewer than 8 elements, and how many of larger ones."""
+"""The number of shapes of a form that a case sends of arrays of fewer than 8 elements, and that of larger ones."""
 CALLS, EVERY = 20, 50
-"""How many calls of one form and shape a case sends before it sends only every so many."""
+"""The number of calls of one form and shape of which a case sends all, and that of which it then sends one."""
 
 PROGRAMS, EVERY_PROGRAM = 12, 32
-"""How many forms and shapes a case sends before it sends only every so many."""
+"""The number of forms and shapes of which a case sends all, and that of which it then sends one."""
 
 Shape = tuple[int, ...]
 

@@ -47,7 +47,7 @@ def write_interpreter(folder: Path, version: str, script: str | None = None) -> 
 
 
 def chosen(checkout: Path) -> str:
-    """What CI is told: a version and the path of its interpreter, or nothing."""
+    """Returns the output of `.ci/newer` for CI: a version and the path of its interpreter, or nothing."""
     git = Path(str(shutil.which("git"))).parent
     environment = {"PATH": f"{checkout.parent / 'bin'}:{git}", "PYENV_ROOT": str(checkout.parent / "pyenv")}
     command = [sys.executable, checkout / ".ci/newer"]

@@ -2,6 +2,7 @@
 
 import os
 import queue
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from shardcall_core.access.addresses import parse_address
 from shardcall_core.access.tls import Tls
 from shardcall_core.access.token import Token
 from shardcall_core.call_error import CallError, Reason
+from shardcall_core.versions import build_version
 from shardcall_core.wire.chunk_codec import Chunk, decode
 from shardcall_core.wire.shared_memory import map_file
 from shardcall_server.agent import worker_slot as module
@@ -306,6 +308,11 @@ def test_a_join_call_ends_while_others_take_what_is_left_of_it():
         stream.close()
         taking.join(PATIENCE_S)
         assert not taking.is_alive()
+
+
+def test_a_message_of_the_server_that_is_new_ends_the_join_call():
+    with pytest.raises(ValueError, match=f"that shardcall {re.escape(build_version())} does not know$"):
+        join_stream().handle(host_service_pb2.JoinResponse())
 
 
 def hosted(pid: int, link: socket.socket) -> HostedWorker:

@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from importlib.metadata import version
 from typing import Any
 
 import pytest
 from end_to_end.processes import wait_for
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.versions import build_version
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError, starts_of_hosts
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 def hello(name: str, devices: int = 2, **versions: str) -> host_service_pb2.Hello:
-    versions = {"shardcall": version("shardcall"), "jax": "1.0", "jaxlib": "1.0", **versions}
+    versions = {"shardcall": build_version(), "jax": "1.0", "jaxlib": "1.0", **versions}
     return host_service_pb2.Hello(name=name, address="127.0.0.1", devices=devices, versions=versions)
 
 
@@ -245,6 +245,12 @@ def test_a_host_that_does_not_say_how_many_devices_it_has_has_those_of_the_mesh(
     taking.names()
     assert hosts.check_devices(ready(2, 2)) is None
     assert [state.device_count for state in hosts.states()] == [2, 2]
+
+
+def test_a_host_whose_agent_sends_something_new_is_counted_out(hosts):
+    agent = Agent(hosts, "a")
+    agent.handle()
+    assert agent.wait_parted() == "its agent sent a message of an unknown kind"
 
 
 def test_a_host_that_is_silent_for_too_long_is_counted_out(hosts):

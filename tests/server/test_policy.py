@@ -92,5 +92,6 @@ def test_a_scope_is_asked_for_by_name(scope):
     check_scope(Principal("alice", frozenset({scope})), scope)
     with refused(Reason.SCOPE_MISSING, f"needs the scope {scope}, and this token of alice") as caught:
         check_scope(Principal("alice", frozenset(Scope) - {scope}), scope)
+    assert "connects with connect(admin=True), or sets SHARDCALL_TOKEN_FILE" in caught.value.message
     asked = caught.value.message.partition("--scopes ")[2]
     assert asked == ("host" if scope == "host" else ",".join(sorted(set(Scope) - {"host"})))

@@ -295,6 +295,12 @@ def test_workers_that_differ_are_no_mesh(run):
     assert refusal(mesh.session.ready.result, PATIENCE_S).reason is Reason.MESH_NOT_READY
 
 
+def test_a_message_of_a_worker_that_is_new_ends_the_mesh(run):
+    mesh = run(worker := FakeWorker("a"))
+    worker.say(3)
+    assert mesh.exit_reason.result(PATIENCE_S).text == "a worker sent a message of an unknown kind"
+
+
 def test_an_invalid_message_ends_the_mesh_and_is_reported_as_a_fault(silent):
     answer = silent.execute()
     silent.workers[1].other_end.send(b"\xff\xff")

@@ -66,6 +66,15 @@ def test_a_token_is_its_principals_and_a_server_keeps_its_digest_alone():
     assert ALICE.token not in repr(vars(tokens))
 
 
+def test_a_scope_of_a_newer_version_is_ignored_and_reported_once():
+    entries = [Entry.make("alice", ["run", "fly"]), Entry.make("bob", ["fly"])]
+    with structlog.testing.capture_logs() as lines:
+        tokens = Tokens(entries)
+        tokens.replace(entries)
+    assert [tokens.find(entry.token).scopes for entry in entries] == [{Scope.RUN}, set()]
+    assert [(line["log_level"], line["scopes"]) for line in lines] == [("warning", ["fly"])]
+
+
 def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
     first, second = Tokens([ALICE, BOB]), Tokens([ALICE, BOB])
     session = first.session_of(ALICE.token)

@@ -106,6 +106,9 @@ class AsyncClient(AsyncWrapper[Client], KernelMethods[Running[AsyncRemoteArray]]
         """
         return self._wrapped.trace_calls()
 
+    def _function_names(self) -> Iterable[str]:
+        return self._wrapped._function_names()
+
     def _kernel_names(self) -> Iterable[str]:
         return self._wrapped._kernel_names()  # may block the loop once, for a second at most
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-import shardcall
 from shardcall.cli.checks import Check, failed, ok, skipped, warning
 from shardcall.client import Client
 from shardcall_core.access.addresses import Address
@@ -18,6 +17,7 @@ from shardcall_core.types.server_info import ServerInfo
 from shardcall_core.types.sizes import human
 from shardcall_core.types.specs import P
 from shardcall_core.types.usage import Usage
+from shardcall_core.versions import build_version, number_of
 
 _ROUNDS = 5
 _SMALL = 4099  # elements, which no mesh of 2 to 512 devices divides
@@ -25,17 +25,21 @@ _SLOW_S = 0.05
 
 
 def versions(info: ServerInfo) -> Iterator[Check]:
-    """Checks that client and server are of one version."""
-    theirs = info.versions
-    text = f"shardcall {theirs.shardcall}, jax {theirs.jax}, jaxlib {theirs.jaxlib}"
-    if theirs.shardcall != shardcall.__version__:
-        yield warning(
-            "versions",
-            f"the server is {text}, and this client shardcall {shardcall.__version__}",
-            "install the same version on both sides",
-        )
+    """Compares the versions of client and server, and says whether a difference matters."""
+    theirs, ours = info.versions.shardcall, build_version()
+    text = f"the server is shardcall {theirs}, jax {info.versions.jax}, jaxlib {info.versions.jaxlib}"
+    if theirs == ours:
+        yield ok("versions", f"{text}, like this client")
+        return
+    text += f", and this client shardcall {ours}"
+    if number_of(theirs) > number_of(ours):
+        yield ok("versions", f"{text}: a newer server serves all calls of an older client")
+        return
+    if number_of(theirs) < number_of(ours):
+        matters = "calls that need something newer are refused by name"
     else:
-        yield ok("versions", f"the server is {text}, like this client")
+        matters = "they are different builds of one version, and what only one has is refused by name"
+    yield warning("versions", f"{text}: {matters}", "install the same version on both sides")
 
 
 def devices(info: ServerInfo) -> Iterator[Check]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import FunctionType
 from typing import (
@@ -171,6 +171,16 @@ def kernel_method(method: Callable[Concatenate[Any, Arguments], Any]) -> KernelM
     return method
 
 
+_RUN = "client.call(name, …) runs a kernel by its name, and client.jit(function)(…) a function"
+_INSTEAD: Mapping[str, str] = {
+    "device_put": "client.put(x, …) puts an array on the mesh",
+    "execute": _RUN,
+    "random": "uniform, normal, randint and permutation draw random numbers, and take a seed: uniform(seed, shape)",
+    "run": _RUN,
+}
+"""Advice for the names of methods that callers guess."""
+
+
 class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
     """Calls kernels by their names; methods of kernels in classes below it are completed at their first lookup."""
 
@@ -186,6 +196,10 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
         self, name: str, /, *operands: OperandLike | None, keep: Literal[False] = False, **arguments: Any
     ) -> Outcome:
         """Runs any kernel of the server."""
+
+    def _function_names(self) -> Iterable[str]:
+        """Returns the names of the functions in ``xp``."""
+        return ()
 
     def _kernel_names(self) -> Iterable[str]:
         """Returns the names of the server's kernels; none if the server does not answer soon."""
@@ -214,9 +228,8 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
         def __getattr__(self, name):
             message = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_"):
-                message += _hint(
-                    name, [attribute for attribute in dir(self) if not attribute.startswith("_")], self._kernel_names()
-                )
+                methods = [attribute for attribute in dir(self) if not attribute.startswith("_")]
+                message += _hint(name, methods, self._function_names(), self._kernel_names())
             raise AttributeError(message, name=name, obj=self)
 
 
@@ -227,11 +240,13 @@ def _unknown_keyword(kernel: str, name: str, allowed: Sequence[str], parameters:
     return f"{kernel}() got an unexpected keyword argument {name!r}{hint}"
 
 
-def _hint(name: str, methods: Iterable[str], kernels: Iterable[str]) -> str:
+def _hint(name: str, methods: Iterable[str], functions: Iterable[str], kernels: Iterable[str]) -> str:
+    if name in functions:
+        return f"; NumPy's names are those of client.xp: client.xp.{name}"
+    if name in _INSTEAD:
+        return f"; {_INSTEAD[name]}"
     if name in kernels:
         return f"; it is a kernel of the server without a method: client.call({name!r}, …)"
-    if name == "random":
-        return "; uniform, normal, randint and permutation draw random numbers, and take a seed: uniform(seed, shape)"
     near = get_close_matches(name, {*methods, *kernels}, cutoff=0.5)
     meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
     return f"{meant}; print(client.kernels()) shows all kernels"

@@ -49,6 +49,11 @@ class CallStreamRequest(_message.Message):
     the client has not read have at most `Limits.max_streamed_bytes` in total; a
     larger result is computed alone.
 
+    An item of a kind that the server does not know is answered with UNIMPLEMENTED,
+    NOT_SUPPORTED, and so is a call, a read or a put with a field that it does not
+    know; the client MAY use other methods instead. Every item that is answered has
+    its number in field 1. An unknown item without a number ends the stream.
+
     Items take effect in the order in which they are sent, in one frame or in
     several: a call sees the slots and the deletions before it. The calls
     themselves run concurrently, and their answers come in any order.

@@ -97,7 +97,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_SERVER_DRAINING: _ErrorReason.ValueType  # 26
     """UNAVAILABLE: the server is shutting down and accepts no new calls."""
     ERROR_REASON_NOT_SUPPORTED: _ErrorReason.ValueType  # 27
-    """UNIMPLEMENTED: this server does not support the feature."""
+    """UNIMPLEMENTED: this server does not support the feature. It is older than the
+    client if the request has a method, an item or a field that it does not know;
+    the message then gives the version of the server.
+    """
     ERROR_REASON_COMPILE_FAILED: _ErrorReason.ValueType  # 28
     """FAILED_PRECONDITION: the kernel's own code failed, or the compiler rejected
     the program. The error id is in the server's log.
@@ -290,7 +293,10 @@ ERROR_REASON_MESH_NOT_READY: ErrorReason.ValueType  # 25
 ERROR_REASON_SERVER_DRAINING: ErrorReason.ValueType  # 26
 """UNAVAILABLE: the server is shutting down and accepts no new calls."""
 ERROR_REASON_NOT_SUPPORTED: ErrorReason.ValueType  # 27
-"""UNIMPLEMENTED: this server does not support the feature."""
+"""UNIMPLEMENTED: this server does not support the feature. It is older than the
+client if the request has a method, an item or a field that it does not know;
+the message then gives the version of the server.
+"""
 ERROR_REASON_COMPILE_FAILED: ErrorReason.ValueType  # 28
 """FAILED_PRECONDITION: the kernel's own code failed, or the compiler rejected
 the program. The error id is in the server's log.

@@ -45,6 +45,10 @@ class KernelServiceStub(object):
     PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
     DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
 
+    Versions: a request with a field that the server does not know is refused with
+    UNIMPLEMENTED, NOT_SUPPORTED, since its meaning may depend on the field. A client
+    MUST ignore fields of answers that it does not know.
+
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
     `Limits.max_call_seconds`. A client that wants the details and the timing of
@@ -136,6 +140,10 @@ class KernelServiceServicer(object):
     Errors of every method, besides those listed there: UNAUTHENTICATED and
     PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
     DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
+
+    Versions: a request with a field that the server does not know is refused with
+    UNIMPLEMENTED, NOT_SUPPORTED, since its meaning may depend on the field. A client
+    MUST ignore fields of answers that it does not know.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and
@@ -363,6 +371,10 @@ class KernelService(object):
     Errors of every method, besides those listed there: UNAUTHENTICATED and
     PERMISSION_DENIED as above; RESOURCE_EXHAUSTED, SERVER_BUSY, QUOTA_EXCEEDED;
     DEADLINE_EXCEEDED, STREAM_IDLE; INVALID_ARGUMENT, MALFORMED_REQUEST; INTERNAL.
+
+    Versions: a request with a field that the server does not know is refused with
+    UNIMPLEMENTED, NOT_SUPPORTED, since its meaning may depend on the field. A client
+    MUST ignore fields of answers that it does not know.
 
     Deadlines: the server ends a call at the earliest of its gRPC deadline, the
     number of seconds in the request metadata `shardcall-timeout`, and

@@ -417,7 +417,9 @@ class Versions(_message.Message):
     JAX_FIELD_NUMBER: _builtins.int
     JAXLIB_FIELD_NUMBER: _builtins.int
     shardcall: _builtins.str
-    """shardcall."""
+    """shardcall, with a digest of its sources behind a plus sign, which differs
+    between builds of one version: 0.1.0+3f9c2a1b7d.
+    """
     jax: _builtins.str
     """JAX."""
     jaxlib: _builtins.str

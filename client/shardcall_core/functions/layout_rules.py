@@ -134,7 +134,7 @@ def concatenate(shapes: Shapes, parameters: Parameters) -> tuple[Shape, ...]:
     along = checks.axis(parameters, "axis", len(first), "arrays[0]")
     for i, shape in enumerate(arrays):
         if len(shape) != len(first) or _without(shape, along) != _without(first, along):
-            message = f"arrays[{i}] is of shape {shape} and arrays[0] of {first}; they differ along axis {along} only"
+            message = f"arrays[{i}] is of shape {shape} and arrays[0] of {first}; only axis {along} may differ"
             raise checks.operand(f"arrays[{i}]", message)
     return ((*first[:along], sum(shape[along] for shape in arrays), *first[along + 1 :]),)
 

@@ -27,6 +27,7 @@ DEFAULT_SCOPES = ("run", "arrays", "files")
 _TOKEN_BYTES = 32
 _MAX_FILE_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+_SCOPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _LETTER = re.compile(r"[A-Za-z0-9._~+/=-]")
 _MIN = 16
 _TOKEN = re.compile(rf"{_LETTER.pattern}{{{_MIN},512}}")
@@ -47,7 +48,7 @@ class Entry:
 
     Attributes:
         name: the name of the principal.
-        scopes: the scopes of the principal.
+        scopes: the scopes of the principal; a file of a newer version may have more than `SCOPES`.
         token: the token of the principal; not in the repr.
         fields: the expiry of the token, the limits of the principal and its previous token.
     """
@@ -269,7 +270,7 @@ def _entry(texts: Sequence[str]) -> Entry | None:
     if len(texts) < 3:
         return None
     name, scopes, token = texts[0], texts[1].split(","), texts[2]
-    if not (is_name(name) and are_scopes(scopes) and is_token(token)):
+    if not (is_name(name) and all(map(_SCOPE.fullmatch, scopes)) and is_token(token)):
         return None
     fields = parse_fields(texts[3:])
     if fields.previous is not None and not is_token(fields.previous.token):

@@ -21,6 +21,7 @@ from shardcall_core.access.handshake import explain
 from shardcall_core.access.option_names import as_options
 from shardcall_core.access.tls import Tls
 from shardcall_core.access.token import Token
+from shardcall_core.versions import build_version
 from shardcall_core.wire.chunk_codec import Chunk, decode
 from shardcall_core.wire.metadata import AUTHORIZATION_KEY
 from shardcall_server.agent.array_files import HostFolder
@@ -231,7 +232,7 @@ class JoinStream:
             address=self._address,
             devices=self._settings.devices,
             versions=server_info_service_pb2.Versions(
-                shardcall=version("shardcall"), jax=version("jax"), jaxlib=version("jaxlib")
+                shardcall=build_version(), jax=version("jax"), jaxlib=version("jaxlib")
             ),
         )
         yield host_service_pb2.JoinRequest(hello=hello).SerializeToString()
@@ -259,6 +260,8 @@ class JoinStream:
             case "command":
                 if slot is not None and slot.start_id == message.command.start_id:
                     slot.take_command(message.command)
+            case _:
+                raise ValueError(f"the server sent a message that shardcall {build_version()} does not know")
 
     def _begin(self, welcome: host_service_pb2.Welcome) -> None:
         self.welcome = True

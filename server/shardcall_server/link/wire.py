@@ -15,6 +15,7 @@ from shardcall_core.graphs.graph import MAX_BYTES, MAX_VALUES
 from shardcall_core.layouts.layout import MAX_RANK, ArrayType, MeshAxes, Spec
 from shardcall_core.types.element_types import to_dtype, to_element_type
 from shardcall_core.types.errors import ProtocolError
+from shardcall_core.versions import build_version
 
 MAX_SPAN_BYTES = 1 << 50
 MAX_OPERANDS = MAX_VALUES
@@ -96,8 +97,8 @@ def decode_array_type(message: array_pb2.ArrayType, field: str) -> ArrayType:
     except ProtocolError:
         raise CallError(
             Reason.UNSUPPORTED_ELEMENT_TYPE,
-            f"{field} has element type {message.element_type}, which the contract does not define; "
-            "use a value of ElementType",
+            f"{field} has element type {message.element_type}, which this server, shardcall {build_version()}, does "
+            "not know; use one of its ElementType, or a newer server",
             field=field,
         ) from None
     if len(message.shape) > MAX_RANK:

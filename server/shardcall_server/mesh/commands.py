@@ -191,6 +191,9 @@ class Commands:
                 self._planner.submit(self._end_compilation, message.end_compilation.prepare_call_id)
             case "trim":
                 self._planner.submit(trim)
+            case _:
+                with CommandAnswer(self._link, message.call_id):
+                    raise CallError(Reason.INTERNAL, "the worker received a command of an unknown kind")
 
     def _begin_with_file(self, command: str, message: link_pb2.FrontEndMessage) -> None:
         match command:

@@ -161,7 +161,10 @@ class ForkedCompiler(Compiler):
             case "calls_python":
                 job.report(in_compiler_process=False)
                 return self._local.compile(job)
-        failure = outcome.failure
+            case "failure":
+                failure = outcome.failure
+            case _:
+                failure = link_pb2.Failure(reason=Reason.INTERNAL.value, message="the compiler process sent no outcome")
         raise CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
 
     def end(self, prepare_id: int) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shardcall_core.types.errors import InvalidOperandError
+
 _FROM_VALUES = "the values are on the mesh: use get().{}, on a copy of them in this process"
 _INSTEAD: Mapping[str, str] = {
     **{
@@ -15,6 +17,9 @@ _INSTEAD: Mapping[str, str] = {
     "newbyteorder": "the elements have the byte order of the server",
     "ptp": "use max() - min()",
     "resize": "use reshape, or array = xp.resize(array, shape) for another number of elements",
+    "addressable_shards": "blocks has the position of each device's part, and get() a copy of all values",
+    "block_until_ready": "get() waits for the values, and client.synchronize() for all calls",
+    "sharding": "use mesh and spec",
     "setfield": "assign to elements, array[key] = values",
     "setflags": "the flags of arrays on the mesh cannot be set",
 }
@@ -25,8 +30,13 @@ _ASSIGNED: Mapping[str, str] = {
 }
 
 
-def missing_attribute(array: object, name: str) -> AttributeError:
+def missing_attribute(array: object, name: str) -> AttributeError | InvalidOperandError:
     """Returns the error for an attribute that an array does not have; names what to use instead of NumPy's."""
+    if name == "__jax_array__":  # JAX replaces an AttributeError or a TypeError by one of its own
+        return InvalidOperandError(
+            "a function of JAX takes no arrays on the mesh: use NumPy's function, such as np.sin(array), or that of "
+            "client.xp; for JAX in this process pass array.get(), not in a traced function"
+        )
     instead = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
     message = f"{type(array).__name__!r} object has no attribute {name!r}{instead}"
     return AttributeError(message, name=name, obj=array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -28,7 +28,7 @@ from shardcall_core.types.sizes import human
 _WIDTH = 100
 _MAX_DRAWN = 4
 _MAX_DRAWN_STEPS = 16
-_MAX_STEPS = 64
+_MAX_LINES = 64  # of operands, of results and of steps
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,7 @@ class Plan(CallPlacements):
         return "".join(f", moved {t.origin}" for t in self.transfers if title == f"operand {t.operand}")
 
     def __repr__(self) -> str:
-        types = ", ".join("None" if operand is None else str(operand.type) for operand in self.operands)
-        cached = describe_origin(cache_hit=self.cache_hit, from_disk=self.from_disk)
-        count, nbytes = len(self.transfers), sum(transfer.received_bytes for transfer in self.transfers)
-        moves = f", moves {count} operand{'s' * (count > 1)} ({nbytes:,} bytes)" if count else ""
-        return f"<Plan {self.kernel}({types}) by {self.strategy!r} on {self.mesh.short}, {cached}{moves}>"
+        return str(self)
 
     def _repr_html_(self) -> str:
         """Returns the plan for a notebook, with the blocks of the first operands and results."""
@@ -153,9 +149,9 @@ class Plan(CallPlacements):
         lines = [
             f"{self.kernel} on {self.mesh.short}",
             f"  strategy     {self.strategy}: {self.strategy_reason}",
-            *(f"  operand {i}    {_line(item)}" for i, item in enumerate(self.operands) if item is not None),
-            *(f"  result {i}     {_line(item)}" for i, item in enumerate(self.results)),
-            *_step_lines(self.steps),
+            *_lines("operands", ((f"operand {i}", _line(p)) for i, p in enumerate(self.operands) if p is not None)),
+            *_lines("results", ((f"result {i}", _line(p)) for i, p in enumerate(self.results))),
+            *_lines("steps", ((f"step {number}", str(step)) for number, step in numbered(self.steps))),
             *(f"  transfer     {transfer}" for transfer in self.transfers),
             *(
                 f"  collectives  {c.count} × {c.opcode}, {c.bytes_per_device:,} bytes a device"
@@ -193,10 +189,11 @@ def drawn(drawing: Drawing) -> Element:
     return page.scrolled(element(drawing))
 
 
-def _step_lines(steps: Sequence[PlanStep]) -> list[str]:
-    every = [*numbered(steps)]
-    lines = [f"  {f'step {number}':<12} {step}" for number, step in every[:_MAX_STEPS]]
-    return [*lines, f"  {'':<12} {len(every) - _MAX_STEPS} more, in plan.steps"] if len(every) > _MAX_STEPS else lines
+def _lines(name: str, rows: Iterable[tuple[str, str]]) -> list[str]:
+    """Returns a line for each row, its label and its text, and one for those that are too many."""
+    lines = [f"  {label:<12} {text}" for label, text in rows]
+    more = [f"  {'':<12} {len(lines) - _MAX_LINES} more, in plan.{name}"] if len(lines) > _MAX_LINES else []
+    return [*lines[:_MAX_LINES], *more]
 
 
 def _bits(plan: Plan) -> str:

@@ -20,7 +20,7 @@ _INT64, _UINT64 = range(-(2**63), 2**63), range(2**64)
 _NIBBLES = ("int4", "uint4")
 _MAX_DIGITS = 10**60
 _WHERE_LEAVES_OUT_BITS = np.lib.NumpyVersion(np.__version__) < "2.5.0"
-"""Whether ``numpy.where`` takes integers that the type does not hold, without their upper bits."""
+"""True if ``numpy.where`` takes integers that the type does not hold, without their upper bits."""
 
 
 def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLike | None, ...]:

@@ -20,6 +20,7 @@ from shardcall_core.types import errors, timing
 from shardcall_core.types.arguments import caller_name
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.timing import Timing
+from shardcall_core.versions import build_version
 
 DOMAIN = "shardcall"
 TIMING_KEY = "shardcall-timing-bin"
@@ -28,6 +29,9 @@ _MIN_SHOWN_S = 0.001
 _SERVERS_FAULT = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN)
 _REASON_ALONE = re.compile(r" \(([A-Z_]+)\)$")  # the status of a call that stalled has no details
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
+_OF_VERSIONS = frozenset(
+    {"KERNEL_NOT_FOUND", "MALFORMED_REQUEST", "UNKNOWN_PARAMETER", "UNKNOWN_STRATEGY", "UNSUPPORTED_ELEMENT_TYPE"}
+)
 _REASONS = {name.removeprefix("ERROR_REASON_"): code for name, code in error_pb2.ErrorReason.items()}
 
 ERRORS_BY_REASON: Mapping[int, type[ShardcallError]] = MappingProxyType(
@@ -128,8 +132,7 @@ ERRORS_BY_STATUS: Mapping[grpc.StatusCode, tuple[type[ShardcallError], str]] = M
         ),
         grpc.StatusCode.UNIMPLEMENTED: (
             errors.NotSupportedError,
-            "what answers at {address} does not serve this call ({details}); "
-            "is it a shardcall server, and of this version?",
+            "what answers at {address} does not serve this call ({details}); see whether it is a shardcall server",
         ),
         grpc.StatusCode.INTERNAL: (
             errors.InternalServerError,
@@ -231,6 +234,19 @@ def to_error(
         retry_after_s=details.retry_after_s,
         request_id=request_id,
     )
+
+
+def add_versions(error: ShardcallError, server_version: str) -> None:
+    """Adds the versions of server and client to an error that their difference may explain.
+
+    Args:
+        error: an error of the server.
+        server_version: the server's version; empty if it is not known yet.
+    """
+    ours = build_version()
+    if server_version != ours and (error.status is grpc.StatusCode.UNIMPLEMENTED or error.reason in _OF_VERSIONS):
+        both = f"the server is shardcall {server_version}, and this client {ours}; install the same on both sides"
+        error.message += f" ({both if server_version else f'this client is shardcall {ours}'})"
 
 
 def refusal(error: CallError, kernel: str) -> ShardcallError:

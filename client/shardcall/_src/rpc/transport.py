@@ -47,6 +47,9 @@ class Transport:
         servers: the servers, also an attribute. Connections to them are closed with the transport.
         meters: the progress of calls.
         retries: the rules by which RPCs are sent again, also an attribute.
+
+    Attributes:
+        server_version: the version of the server that was described last; empty before.
     """
 
     def __init__(self, servers: ServerList, meters: Meters, retries: Retries = NO_RETRIES) -> None:
@@ -60,6 +63,7 @@ class Transport:
         self._call_slots = CallSlots()
         self._described = servers.current
         self._use: Callable[[ServerInfo], object] | None = None
+        self.server_version = ""
         self._closed = False
         begin_anew_in_children(self)
 
@@ -104,6 +108,7 @@ class Transport:
         answer = cancellation.call_unary(method, request, timeout_s, metadata, interrupt, self._beginning())
         with self._lock:
             if self.servers.is_next(server):  # else others have gone on, and the next server has been described
+                self.server_version = answer.versions.shardcall
                 self._use(server_info.from_proto(answer))
                 self._described = server
         return True
@@ -389,6 +394,7 @@ class Transport:
         failure = status.to_error(error, self.address, timeout_s, elapsed_s, kernel, request_id)
         if failure.reason == "TOKEN_REQUIRED":
             failure.message = f"{failure.message}; {self.servers.token.advice}"
+        status.add_versions(failure, self.server_version)
         ours = self._closed or cancellation.is_cancelled() or not deadline.remaining_s()
         if failure.status is grpc.StatusCode.CANCELLED and not failure.reason and not ours:
             # A gRPC server that is stopping cancels new calls.

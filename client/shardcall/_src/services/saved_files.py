@@ -114,7 +114,9 @@ def saved_file(message: file_service_pb2.FileDescription) -> SavedFile:
     """Returns a file as the server describes it."""
     array_type = arrays.from_proto(message.type) if message.HasField("type") else None
     modified = datetime.fromtimestamp(message.modified_seconds, UTC)
-    refusal = error_pb2.ErrorReason.Name(message.refusal).removeprefix("ERROR_REASON_") if message.refusal else ""
+    reason = error_pb2.ErrorReason.DESCRIPTOR.values_by_number.get(message.refusal)
+    name = reason.name.removeprefix("ERROR_REASON_") if reason else f"reason {message.refusal}, of a newer server"
+    refusal = name if message.refusal else ""
     return SavedFile(message.name, message.size_bytes, modified, array_type, refusal)
 
 

@@ -31,6 +31,7 @@ from shardcall_core.types.server_info import Limits
 from shardcall_core.wire.forks import begin_anew_in_children, end_rpcs_at_forks, forked_quietly
 from shardcall_core.wire.metadata import new_request_id, trace
 
+_NOT_SUPPORTED = "NOT_SUPPORTED"
 _STREAM_REQUIRED = "STREAM_REQUIRED"
 _REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY", "SCOPE_MISSING")  # arrays are read without the scope of calls, too
 _REFUSED_S = 10.0  # without a stream after the server refused one
@@ -252,7 +253,9 @@ class CallStream:
             try:
                 return sent.result(deadline)
             except ShardcallError as error:
-                if sent.refused or error.reason == _STREAM_REQUIRED:
+                # An older server may have no puts here.
+                is_new = error.reason == _NOT_SUPPORTED and isinstance(sent.item, call_stream_pb2.PutStreamedArray)
+                if sent.refused or is_new or error.reason == _STREAM_REQUIRED:
                     return error.reason
                 if not sent.answered:
                     raise

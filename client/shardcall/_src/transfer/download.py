@@ -17,6 +17,7 @@ from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.element_types import DTYPES
 from shardcall_core.types.errors import InvalidOperandError, ProtocolError
+from shardcall_core.versions import build_version
 from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage, Chunk
 
 _LITTLE = sys.byteorder == "little"
@@ -119,7 +120,8 @@ def only_array(results: Sequence[NDArray | ResidentResult]) -> NDArray:
 def broken(detail: str) -> ProtocolError:
     """Returns the error for an answer that violates the protocol."""
     return ProtocolError(
-        f"the server's answer breaks the contract: {detail}; client and server may be of different versions"
+        f"the server's answer breaks the contract: {detail}; this client is shardcall {build_version()}, and shardcall "
+        "doctor shows whether the server is of another version"
     )
 
 
@@ -162,7 +164,7 @@ class _Assembly:
         self._to_fill = self._filled = 0
         self._result: NDArray | ResidentResult
         source = result.WhichOneof("source")
-        if source in ("streamed", None):
+        if source == "streamed":
             self._result = arrays.empty(_type(index, result))
             self._to_fill = self._result.nbytes
         else:
@@ -204,7 +206,8 @@ def _complete(index: int, result: kernel_service_pb2.Result, buffer: ResultBuffe
         return ResidentResult(result_type, result.resident.handle, result.value)
     if source == "segment":
         return _in_buffer(index, result, result_type, buffer)
-    raise broken(f"result {index} is streamed, in an answer of one message")
+    has = "no source that this client knows" if source is None else "chunks, in an answer of one message"
+    raise broken(f"result {index} has {has}")
 
 
 def _in_buffer(

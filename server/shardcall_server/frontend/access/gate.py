@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from shardcall_core.call_error import CallError, Reason, shorten
+from shardcall_core.versions import newer_sender
 from shardcall_core.wire.metadata import AUTHORIZATION_KEY
 from shardcall_core.wire.token_fields import time_text
 from shardcall_server.frontend.access.policy import METHODS, SERVED, SERVICES, Access, check_scope, service_of
@@ -64,10 +65,7 @@ class Gate:
         if not is_open and (expired := self.expiry_error(principal)) is not None:
             raise expired
         if need is None:
-            raise CallError(
-                Reason.NOT_SUPPORTED,
-                f"this server has no method {shorten(method)}; use a server and a client of the same version",
-            )
+            raise newer_sender(f"the call is one of {shorten(method)}")
         if isinstance(need, Scope):
             check_scope(principal, need)
         return principal

@@ -124,7 +124,8 @@ def check_scope(principal: Principal | None, scope: Scope, doing: str = "this me
     raise CallError(
         Reason.SCOPE_MISSING,
         f"{doing} needs the scope {scope}, and this token of {principal.name} has {has}; use another token: the "
-        "server's own user sets SHARDCALL_TOKEN_FILE to the file admin-token beside the token file, others ask the "
+        "server's own user connects with connect(admin=True), or sets SHARDCALL_TOKEN_FILE to the file admin-token "
+        "beside the token file, others ask the "
         f"administrator for one, made with: shardcall token add NAME --scopes {','.join(sorted(suggested))}",
         metadata={"scope": scope, "scopes": has},
     )

@@ -38,6 +38,7 @@ class Tokens:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._secret = secrets.token_bytes()
+        self._reported_scopes = set(token_file.SCOPES)
         self.version = 0
         self.replace(entries)
 
@@ -59,18 +60,22 @@ class Tokens:
         return self._latest_expiries.get(principal, 0.0)
 
     def replace(self, entries: Iterable[Entry]) -> None:
-        """Replaces all tokens."""
+        """Replaces all tokens. Scopes of newer versions are ignored, with one warning for each."""
         principals: dict[bytes, Principal] = {}
         sessions: dict[bytes, str] = {}
         limits: dict[str, PrincipalLimits] = {}
         expiries: dict[str, float] = {}
         for entry in entries:
             weight = limits.setdefault(entry.name, entry.fields.limits).weight
+            scopes = frozenset(Scope(name) for name in entry.scopes if name in token_file.SCOPES)
+            if newer := sorted({*entry.scopes} - self._reported_scopes):
+                structlog.get_logger().warning("scopes are ignored that this version does not have", scopes=newer)
+                self._reported_scopes.update(newer)
             for token, expires in entry.tokens:
                 session = sessions[_digest(token)] = _keyed(self._secret, token)
                 expires_s = math.inf if expires is None else expires.timestamp()
                 expiries[entry.name] = max(expires_s, expiries.get(entry.name, 0.0))
-                principal = Principal(entry.name, frozenset(map(Scope, entry.scopes)), expires_s, weight)
+                principal = Principal(entry.name, scopes, expires_s, weight)
                 principals[_digest(token)] = principals[_digest(session)] = principal
         self._principals, self._sessions, self.limits = principals, sessions, limits
         self._latest_expiries = expiries

@@ -19,6 +19,7 @@ from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, FileOperand, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.unknown_fields import checked_copy
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.wire import (
     check_counts,
@@ -82,7 +83,7 @@ class ArrayWriter:
         """
         assert source.type is not None
         # Wrapped in a KernelCall, the mesh and the spec are refused with the same messages as in a call.
-        check_counts(kernel_pb2.KernelCall(mesh=message.mesh, in_specs=[message.spec]), 1)
+        check_counts(checked_copy(kernel_pb2.KernelCall(mesh=message.mesh, in_specs=[message.spec])), 1)
         nbytes, limit = source.type.nbytes, self._settings.max_call_bytes
         if nbytes > limit and source.file is None:  # of a file, the host's memory has only pieces
             raise CallError(

@@ -22,6 +22,7 @@ from shardcall_server.frontend.memory.resident_array_table import ResidentArray,
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.unknown_fields import checked_copy
 from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.link.wire import check_counts, decode_mesh, encode_array_type, encode_mesh
@@ -305,10 +306,11 @@ class Execution:
         """Returns the call in canonical form, with its mesh filled in: equal calls are equal messages.
 
         Resident arrays determine the mesh and their specs where the call leaves these unset.
+
+        Raises:
+            CallError: NOT_SUPPORTED if the call has unknown fields.
         """
-        completed = kernel_pb2.KernelCall()
-        completed.CopyFrom(call)
-        completed.DiscardUnknownFields()
+        completed = checked_copy(call)
         completed.strategy = call.strategy or "auto"
         _keep_placements(completed, operands)
         for specs in (completed.in_specs, completed.out_specs):

@@ -16,6 +16,7 @@ from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields
 from shardcall_server.link.wire import check_operand_count, decode_array_type, decode_operand_types
 
 _NO_BYTES = np.empty(0, np.uint8)
@@ -96,6 +97,8 @@ def check_operand(
     source = operand.WhichOneof("source")
     if source == "resident":
         return _resident(operand, field, array_table, owner)
+    if source is None:
+        refuse_unknown_fields(operand)
     if not operand.HasField("type"):
         if source is None:
             return OperandSource(None)
@@ -174,9 +177,11 @@ def read_header(messages: Iterator[Chunk | Any]) -> Any:
     """Returns the header of a stream.
 
     Raises:
-        CallError: the stream begins with another message.
+        CallError: the stream begins with another message, or the header has unknown fields.
     """
     first = next(messages, None)
+    if first is not None and not isinstance(first, Chunk):
+        refuse_unknown_fields(first, first.header)
     if first is None or isinstance(first, Chunk) or first.WhichOneof("message") != "header":
         raise CallError(Reason.MALFORMED_REQUEST, "a stream begins with its header; send that first", field="header")
     return first.header
@@ -257,6 +262,7 @@ def _expect(
             field=f"operand {index}",
         )
     if not isinstance(message, Chunk):
+        refuse_unknown_fields(message)
         raise CallError(Reason.MALFORMED_REQUEST, "a stream has one header; after it come chunks only", field="header")
     if message.index != index or message.offset != received:
         raise CallError(

@@ -125,6 +125,8 @@ class Host:
             case "worker_message":
                 if worker is not None:
                     worker.relayed.take_message(message.worker_message)
+            case _:
+                self.disconnect("its agent sent a message of an unknown kind")
 
     def _started(self, started: host_service_pb2.WorkerStarted) -> None:
         with self._lock:

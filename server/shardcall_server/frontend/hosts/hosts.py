@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from dataclasses import dataclass
-from importlib.metadata import version
 
 import structlog
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.locks import check_held, rlock
+from shardcall_core.versions import build_version
 from shardcall_server.frontend.access.ports import bracket
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
@@ -115,7 +115,7 @@ class Hosts:
 
     def _check(self, hello: host_service_pb2.Hello) -> None:
         check_held(self._lock)
-        installed, versions = version("shardcall"), hello.versions
+        installed, versions = build_version(), hello.versions
         if versions.shardcall != installed:
             raise HostRefusedError(
                 f"host {hello.name} has shardcall {versions.shardcall} and the server {installed}; install the same"

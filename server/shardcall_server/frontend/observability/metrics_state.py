@@ -6,12 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.versions import build_version
 from shardcall_server.frontend.programs.counts import ProgramCounts
 
 Usage = server_info_service_pb2.GetUsageResponse
@@ -102,7 +102,7 @@ class StateCollector(Collector):
         build = GaugeMetricFamily(
             "shardcall_build_info", "The server's version; the value is always 1.", labels=["version"]
         )
-        build.add_metric([version("shardcall")], 1)
+        build.add_metric([build_version()], 1)
         yield build
 
     def describe(self) -> list[Metric]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import grpc
 import structlog
 
 from shardcall_core.call_error import Reason
+from shardcall_core.versions import build_version
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings, SettingsError
 
@@ -35,12 +35,12 @@ class Spans:
         from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
-        resource = {"service.version": version("shardcall")}
+        resource = {"service.version": build_version()}
         if "OTEL_SERVICE_NAME" not in os.environ:
             resource["service.name"] = "shardcall"
         self._provider = TracerProvider(resource=Resource.create(resource), shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
-        self._tracer = self._provider.get_tracer("shardcall_server", version("shardcall"))
+        self._tracer = self._provider.get_tracer("shardcall_server", build_version())
         self._propagator = TraceContextTextMapPropagator()
 
     def record(self, method: str, call: ServerCall, code: grpc.StatusCode, reason: Reason | None) -> None:

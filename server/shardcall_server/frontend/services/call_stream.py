@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -20,6 +20,7 @@ from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.memory.resident_array_table import check_handle
 from shardcall_server.frontend.rpc.coroutines import Stage, Task
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
+from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields, refused_item
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.result_window import ResultWindow
@@ -234,27 +235,43 @@ class ServerCallStream:
         with session.batch if session is not None else nullcontext():
             for item in frame.items:
                 self._item_number += 1
-                match item.WhichOneof("item"):
-                    case "call":
-                        message = detached_copy(item.call) if is_shared else item.call
-                        self._start(message, sum([len(operand.inline) for operand in message.operands]), self._call)
-                    case "read":
-                        self._start(detached_copy(item.read) if is_shared else item.read, 0, self._read)
-                    case "put":
-                        put = detached_copy(item.put) if is_shared else item.put
-                        self._start(put, len(put.inline), self._put)
-                    case "prepare":
-                        self._prepare(item.prepare)
-                    case "cancel":
-                        for number in item.cancel.numbers:
-                            if (running := self._items.get(number)) is not None:
-                                running.cancel()
-                    case "delete":
-                        if self._may_delete():
-                            deletion = item.delete
-                            self._arrays.delete(
-                                self._owner, deletion.handles, self._item_number, with_named=deletion.with_named
-                            )
+                self._take_item(item, is_shared=is_shared)
+
+    def _take_item(self, item: call_stream_pb2.CallStreamItem, *, is_shared: bool) -> None:
+        match item.WhichOneof("item"):
+            case "call":
+                message = detached_copy(item.call) if is_shared else item.call
+                self._start(message, sum([len(operand.inline) for operand in message.operands]), self._call)
+            case "read":
+                self._start(detached_copy(item.read) if is_shared else item.read, 0, self._read)
+            case "put":
+                put = detached_copy(item.put) if is_shared else item.put
+                self._start(put, len(put.inline), self._put)
+            case "prepare":
+                self._prepare(item.prepare)
+            case "cancel":
+                for number in item.cancel.numbers:
+                    if (running := self._items.get(number)) is not None:
+                        running.cancel()
+            case "delete":
+                if self._may_delete():
+                    deletion = item.delete
+                    self._arrays.delete(
+                        self._owner, deletion.handles, self._item_number, with_named=deletion.with_named
+                    )
+            case _:
+                self._refuse_item(item)
+
+    def _refuse_item(self, item: call_stream_pb2.CallStreamItem) -> None:
+        """Answers an item of a newer client; ends the stream if it has no number."""
+        error, number = refused_item(item)
+        if not number:
+            raise error
+
+        def refuse(_: StreamItem, __: call_stream_pb2.ReadArray) -> NoReturn:
+            raise error
+
+        self._start(call_stream_pb2.ReadArray(number=number), 0, refuse)
 
     def _may_delete(self) -> bool:
         """Returns False for a principal without the scope: its client deletes the results of calls that failed."""
@@ -324,8 +341,9 @@ class ServerCallStream:
         """Returns the coroutine of a call.
 
         Raises:
-            CallError: the call does not fit its slot, or a handle is invalid.
+            CallError: the call does not fit its slot, a handle is invalid, or a field unknown.
         """
+        refuse_unknown_fields(message)
         prepared = self._prepared.get(message.slot)
         if prepared is None:
             raise CallError(
@@ -354,8 +372,9 @@ class ServerCallStream:
         """Returns the coroutine of a read.
 
         Raises:
-            CallError: the handle is invalid.
+            CallError: the handle is invalid, or a field unknown.
         """
+        refuse_unknown_fields(message)
         check_handle(message.handle, "handle")
         claim = self._arrays.claim(item.call.principal_name, [message.handle], (), ["handle"])
         return self._stage(item, StreamedRead(self._services.reader, item.call, claim), claim)
@@ -364,8 +383,9 @@ class ServerCallStream:
         """Returns the coroutine of a put.
 
         Raises:
-            CallError: the handle is invalid.
+            CallError: the handle is invalid, or a field unknown.
         """
+        refuse_unknown_fields(message)
         check_handle(message.handle, "handle")
         claim = self._arrays.claim(item.call.principal_name, (), [message.handle])
         return self._stage(item, StreamedPut(self._services.writer, item.call, message, claim), claim)

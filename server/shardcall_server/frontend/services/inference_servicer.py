@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from typing import Any, NamedTuple
 
 import grpc
@@ -11,6 +10,7 @@ from google.protobuf import message_factory
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError
+from shardcall_core.versions import build_version
 from shardcall_inference.v1 import inference_service_pb2
 from shardcall_server.frontend.access.policy import INFERENCE_SERVICE
 from shardcall_server.frontend.inference.datatypes import datatype_of, shape_of
@@ -77,7 +77,7 @@ class InferenceServicer:
         extensions = ["model_configuration", "model_repository"]
         extensions += ["system_shared_memory"] if self._regions.enabled else []
         return inference_service_pb2.ServerMetadataResponse(
-            name="shardcall", version=version("shardcall"), extensions=extensions
+            name="shardcall", version=build_version(), extensions=extensions
         )
 
     def ModelMetadata(  # noqa: N802

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import MAX_RANK
+from shardcall_core.versions import build_version
 from shardcall_server.frontend.access.principals import Scope
 from shardcall_server.frontend.dispatch.call_progress import CallProgress
 from shardcall_server.frontend.dispatch.execution import default_mesh
@@ -56,6 +57,7 @@ class ServerInfoServicer:
         self._supervisor = supervisor
         self._settings = settings
         self._sources = sources
+        self._version = build_version()  # of the files that this process has loaded
 
     def GetUsage(  # noqa: N802
         self, request: server_info_service_pb2.GetUsageRequest, call: ServerCall
@@ -130,6 +132,9 @@ class ServerInfoServicer:
         state = self._supervisor.state()
         mesh = self._supervisor.last_mesh(call)
         settings, host_resources = self._settings, self._sources.host_resources
+        versions = server_info_service_pb2.Versions()
+        versions.CopyFrom(mesh.ready.versions)
+        versions.shardcall = self._version
         return server_info_service_pb2.GetServerInfoResponse(
             devices=mesh.ready.devices,
             platform=mesh.ready.platform,
@@ -158,7 +163,7 @@ class ServerInfoServicer:
                 max_prepared_calls=MAX_PREPARED_CALLS,
                 max_lease_seconds=settings.max_lease_s,
             ),
-            versions=mesh.ready.versions,
+            versions=versions,
             epoch=mesh.session.epoch,
             hosts=state.hosts,
             missing=state.missing,

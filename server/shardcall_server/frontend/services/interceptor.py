@@ -26,6 +26,7 @@ from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
+from shardcall_server.frontend.rpc.unknown_fields import checked_copy
 from shardcall_server.frontend.services.call_outcomes import failed_call
 from shardcall_server.frontend.services.call_stream import PATH
 
@@ -123,7 +124,8 @@ class CallInterceptor(grpc.ServerInterceptor):
     def _wrap(self, handler: Handler, name: str) -> HandlerOf:
         method = name.rpartition("/")[2]
         carrier = _CARRIERS.get(method)
-        deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
+        has_bulk = method == "Execute" or not name.startswith(_OURS[0])  # Execute checks its request in parts
+        deserialize = _lenient(carrier or cast(Any, handler.request_deserializer), is_checked=not (carrier or has_bulk))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
         traits = _MethodTraits(
             method, RULES[name].needs_call_slot, handler.request_streaming, method in _STREAMS_OF_CALLS
@@ -288,13 +290,22 @@ class _MethodTraits:
 
 
 class _ParseFailure:
-    """A request that could not be parsed, which gRPC itself would answer with INTERNAL."""
+    """A request that could not be parsed, which gRPC itself would answer with INTERNAL, or that is refused."""
+
+    def __init__(self, error: CallError | None = None) -> None:
+        self.error = error or CallError(
+            Reason.MALFORMED_REQUEST,
+            "the request is not a message of this method; use stubs generated from shardcall's protos",
+        )
 
 
-def _lenient(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _lenient(deserialize: Callable[[bytes], Any], *, is_checked: bool) -> Callable[[bytes], Any]:
     def parse(data: bytes) -> Any:
         try:
-            return deserialize(data)
+            request = deserialize(data)
+            return checked_copy(request) if is_checked else request
+        except CallError as error:
+            return _ParseFailure(error)
         except Exception:  # noqa: BLE001  # protobuf raises more than its own DecodeError
             return _ParseFailure()
 
@@ -308,8 +319,5 @@ def _unless_bytes(serialize: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
 
 def _parsed(request: Any) -> Any:
     if isinstance(request, _ParseFailure):
-        raise CallError(
-            Reason.MALFORMED_REQUEST,
-            "the request is not a message of this method; use stubs generated from shardcall's protos",
-        )
+        raise request.error
     return request

@@ -23,6 +23,7 @@ from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.call_buffers import OperandSource, count_bytes
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields
 from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.settings import Settings
 
@@ -100,6 +101,7 @@ class KernelServicer:
         self, request: kernel_service_pb2.ExecuteRequest, call: ServerCall
     ) -> bytes:
         """Runs a kernel on arrays that are small or not sent in messages; returns a serialized response."""
+        refuse_unknown_fields(request)
 
         async def execute() -> bytes:
             with call.phase("receive"):

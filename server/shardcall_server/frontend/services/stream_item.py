@@ -12,6 +12,7 @@ from shardcall_core.call_error import MAX_KERNEL_NAME, CallError, Reason, kernel
 from shardcall_core.graphs.graph import MAX_BYTES
 from shardcall_server.frontend.rpc.coroutines import Task
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.unknown_fields import checked_copy
 from shardcall_server.frontend.services.streamed_call import PreparedSlot
 from shardcall_server.link.wire import check_counts
 
@@ -72,8 +73,7 @@ class StreamItem:
 
 
 def detached_copy(message: M) -> M:
-    """Returns a copy without unknown fields; a part of a message keeps all of its memory."""
-    message.DiscardUnknownFields()
+    """Returns a copy; a part of a message keeps all of its memory."""
     copy = type(message)()
     copy.CopyFrom(message)
     return copy
@@ -83,7 +83,7 @@ def prepared_call(message: call_stream_pb2.PrepareCall) -> PreparedSlot:
     """Returns the assignment of a slot.
 
     Raises:
-        CallError: the message is too large, or its call is invalid.
+        CallError: the message is too large, has unknown fields, or its call is invalid.
     """
     if len(message.call.kernel) > MAX_KERNEL_NAME:
         raise kernel_name_refusal(message.call.kernel)
@@ -94,7 +94,7 @@ def prepared_call(message: call_stream_pb2.PrepareCall) -> PreparedSlot:
             field="prepare",
         )
     check_counts(message.call, len(message.operands))
-    return PreparedSlot(detached_copy(message))
+    return PreparedSlot(checked_copy(message))
 
 
 def refuse_counts(message: call_stream_pb2.StreamedCall, prepared: PreparedSlot) -> NoReturn:

@@ -27,6 +27,7 @@ from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields
 from shardcall_server.frontend.services.item_slot import ItemSlot
 from shardcall_server.frontend.services.streamed_arrays import ArrayClaim, StreamedArrays
 from shardcall_server.frontend.workers.session import MeshSession
@@ -255,6 +256,7 @@ def _request(
                 field=f"operand {i}",
             )
         elif (source == "inline") != (declared is not None):
+            refuse_unknown_fields(operand)  # such as a source
             raise CallError(
                 Reason.MALFORMED_REQUEST,
                 f"operand {i} {'has a type and no bytes' if declared else 'has bytes and no type'}; send both, or "
@@ -265,6 +267,8 @@ def _request(
             data = operand.inline
             check_inline(declared, data, f"operand {i}")
             nbytes += len(data)
+        else:
+            refuse_unknown_fields(operand)
         inline.append(data)
     return KernelRequest(prepared.template, sources or prepared.sources, nbytes, message.result_handles), inline
 

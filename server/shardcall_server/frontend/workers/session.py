@@ -284,6 +284,8 @@ class MeshSession:
                 self._pending_commands.gathered(message.call_id, connection.index, message.gathered.byte_count)
             case "failure" if not message.call_id:
                 self.stop(connection.failed(message.failure))
+            case None:
+                self.stop(StopRequest("a worker sent a message of an unknown kind"))
             case _:
                 self._answer(connection, message)
 
