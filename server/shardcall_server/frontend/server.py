@@ -293,6 +293,8 @@ class FrontEnd:
             reader,
             writer,
             idempotency,
+            self._supervisor,
+            self._admission.calls,
             settings,
         )
         array_service_pb2_grpc.add_ArrayServiceServicer_to_server(
