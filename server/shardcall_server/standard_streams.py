@@ -1,8 +1,9 @@
-"""Standard input and output of a server, which may be closed or fail."""
+"""Standard streams and signals of the processes of a server, which may be closed, fail or mean nothing to it."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import suppress
 
@@ -28,3 +29,17 @@ def print_line(line: str) -> None:
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.close(null)
+
+
+def stop_signals() -> tuple[int, ...]:
+    """Returns the signals that stop this process, and has it ignore others that would end it by default.
+
+    The end of its terminal (SIGHUP) stops a process that has one, unless it was started to ignore that, as by nohup.
+    """
+    ignored = [signal.SIGUSR1, signal.SIGUSR2]
+    stopping = [signal.SIGTERM, signal.SIGINT]
+    has_terminal = any(os.isatty(fd) for fd in range(3)) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    (stopping if has_terminal else ignored).append(signal.SIGHUP)
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
+    return tuple(stopping)

@@ -1,7 +1,14 @@
-"""Processes that end while they use a client: none hangs, and a forked one ends nothing of its parent."""
+"""Processes that end while they use a client, and those of a server, which signals that mean nothing to it end not."""
 
+import os
+import signal
 import subprocess
 import sys
+
+import numpy as np
+from servers import alive, children
+
+import shardcall as sc
 
 
 def run(source: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -74,3 +81,19 @@ with sc.connect(sys.argv[1]) as client, client.put(np.ones(8)) as kept:
 
 def test_a_child_that_leaves_its_parents_block_deletes_nothing_of_it(server):
     run(_BLOCK, server.address)
+
+
+def test_signals_that_mean_nothing_to_a_server_end_none_of_its_processes(server):
+    with sc.connect(server.address) as client:
+        client.diff(np.arange(5.0))  # so that there is a compiler
+        pids = [server.process.pid, *server.worker_pids()]
+        for pid in pids:  # which grows
+            pids += children(pid) if pid != server.process.pid else []
+        assert len(pids) >= 4
+        restarts = client.usage().mesh.restarts
+        for pid in pids:
+            for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+                os.kill(pid, number)
+        np.testing.assert_array_equal(client.diff(np.arange(11.0)).array, np.ones(10))
+        assert all(map(alive, pids))
+        assert client.usage().mesh.restarts == restarts

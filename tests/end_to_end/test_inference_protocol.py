@@ -122,6 +122,13 @@ def test_a_kernel_of_any_number_of_inputs_gets_those_of_each_request(stub):
         np.testing.assert_array_equal(outputs["result0"], np.concatenate([X[:3]] * count), strict=True)
 
 
+def test_hundreds_of_requests_at_once_wait_for_slots(stub, model):
+    requests = [infer(model, {"scale": np.float32([i]), "x": X}, id=str(i)) for i in range(300)]
+    for i, answer in enumerate([stub.ModelInfer.future(request) for request in requests]):
+        response = answer.result(120)
+        assert (response.id, arrays_of(response)["result1"].tolist()) == (str(i), [X.sum()])
+
+
 def test_a_published_program_runs(stub, model):
     outputs = arrays_of(stub.ModelInfer(infer(model, {"scale": np.float32([3]), "x": X}, model_version="1")))
     np.testing.assert_allclose(outputs["result0"], np.full((8, 8), 2, np.float32) @ X * 3)

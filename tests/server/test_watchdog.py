@@ -18,6 +18,7 @@ from shardcall_server.frontend.workers.exit_reason import StopRequest, exit_reas
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
 from shardcall_server.frontend.workers.pending_commands import PendingCommands
 from shardcall_server.frontend.workers.quarantine import Quarantine
+from shardcall_server.frontend.workers.session import mesh_restarted
 from shardcall_server.frontend.workers.straggler import StragglerDetector
 from shardcall_server.frontend.workers.watchdog import Watch, WatchLimits
 from shardcall_worker.v1 import link_pb2
@@ -164,6 +165,7 @@ def test_what_ran_when_memory_ran_out_is_suspect_and_not_quarantined():
     end = exit_reason_of(-signal.SIGKILL, None, suspects([ran, waits], ()), oom_killed=True)
     assert (end.is_suspect(ran), end.is_suspect(waits), end.suspected_keys, end.is_fault) == (True, False, (), False)
     assert "memory ran out" in end.text
+    assert "memory ran out" in mesh_restarted(end.cause).message
     for status in (-signal.SIGTERM, -signal.SIGKILL):
         assert not exit_reason_of(status, None, [ran], oom_killed=status == -signal.SIGTERM).is_suspect(ran)
     assert exit_reason_of(-signal.SIGSEGV, None, ()).suspected_keys == (), "an idle worker"

@@ -88,9 +88,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_MESH_RESTARTED: _ErrorReason.ValueType  # 24
     """UNAVAILABLE: the mesh restarted during this call. The caller decides whether
     to retry. The metadata `ended` is the kind of the mesh's end, if it is known:
-    overtime, unresponsive, killed or crashed. The metadata `suspect` is "true" if
-    this call may have caused it; a client SHOULD NOT retry such a call
-    automatically.
+    overtime, unresponsive, killed, out_of_memory or crashed. The metadata
+    `suspect` is "true" if this call may have caused it; a client SHOULD NOT retry
+    such a call automatically.
     """
     ERROR_REASON_MESH_NOT_READY: _ErrorReason.ValueType  # 25
     """UNAVAILABLE: the mesh is not ready yet, or could not be started."""
@@ -284,9 +284,9 @@ ERROR_REASON_CANCELLED: ErrorReason.ValueType  # 23
 ERROR_REASON_MESH_RESTARTED: ErrorReason.ValueType  # 24
 """UNAVAILABLE: the mesh restarted during this call. The caller decides whether
 to retry. The metadata `ended` is the kind of the mesh's end, if it is known:
-overtime, unresponsive, killed or crashed. The metadata `suspect` is "true" if
-this call may have caused it; a client SHOULD NOT retry such a call
-automatically.
+overtime, unresponsive, killed, out_of_memory or crashed. The metadata
+`suspect` is "true" if this call may have caused it; a client SHOULD NOT retry
+such a call automatically.
 """
 ERROR_REASON_MESH_NOT_READY: ErrorReason.ValueType  # 25
 """UNAVAILABLE: the mesh is not ready yet, or could not be started."""

@@ -104,7 +104,8 @@ class MethodRules(_message.Message):
     """The scope that the caller's token must have."""
     needs_call_slot: _builtins.bool
     """Whether a call counts as one that the server works on, so that it needs a
-    call slot. Other calls need a control slot until their request has arrived.
+    call slot. Other calls need a control slot until their request has arrived,
+    and a call slot while they wait for the mesh.
     """
     availability: Global___Availability.ValueType
     """The behavior while the mesh restarts."""

@@ -227,7 +227,8 @@ class MeshRestartedError(ServerUnavailableError):
     """The mesh restarted while it worked on this call; the call may be repeated.
 
     The client has repeated it once, unless an operand was on the mesh or the call is suspect. ``metadata["ended"]``
-    is the mesh's exit reason, if known: ``killed``, ``crashed``, ``unresponsive`` or ``overtime``.
+    is the mesh's exit reason, if known: ``killed``, ``out_of_memory``, ``crashed``, ``unresponsive``
+    or ``overtime``.
     """
 
     @property

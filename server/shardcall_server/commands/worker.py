@@ -26,6 +26,7 @@ from shardcall_server.frontend.hosts.names import HOST_NAME, HOST_NAME_RULE
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.setting_groups import LogLevel, default_cache_dir
+from shardcall_server.standard_streams import stop_signals
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -110,7 +111,7 @@ def worker(
             log_level=log_level,
         )
         agent = Agent(settings)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in stop_signals():
             signal.signal(number, lambda *_: agent.stop())
         agent.run()
     except (ShardcallError, AgentRefusedError, PrivateFileError, _UsageError) as error:

@@ -26,7 +26,7 @@ from shardcall_server.frontend.service_manager import ServiceManager
 from shardcall_server.log_output import finish_log
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import Settings, SettingsError
-from shardcall_server.standard_streams import print_line
+from shardcall_server.standard_streams import print_line, stop_signals
 from shardcall_worker.v1 import link_pb2
 
 _SERVING = ("grpc._server", "_serve")
@@ -40,9 +40,10 @@ _POLL_S = 0.5  # a signal that another thread receives does not interrupt a wait
 def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     """Serves until a signal; returns the process's exit status.
 
-    Prints one line on standard output when the server is ready. SIGTERM and SIGINT drain the server, and end the
-    process five seconds after the drain limit at the latest; a second one ends it immediately. The service manager,
-    if there is one, is notified of the start, the stop and the main thread's life.
+    Prints one line on standard output when the server is ready. SIGTERM, SIGINT and the end of its terminal
+    drain the server, and end the process five seconds after the drain limit at the latest; a second SIGTERM or SIGINT
+    ends it immediately. The service manager, if there is one, is notified of the start, the stop and the main thread's
+    life.
 
     Args:
         stop_with_stdin: also stop at the end of standard input, as for a server owned by the program that started it.
@@ -163,13 +164,13 @@ def _stop_on_cause(causes: SimpleQueue[object], stop: threading.Event, drain_s: 
 
 def _stop_on_signals(causes: SimpleQueue[object], stop: threading.Event) -> None:
     def handle(number: int, _: FrameType | None) -> None:
-        if stop.is_set():
+        if stop.is_set() and number != signal.SIGHUP:  # which the shell of a terminal sends, too
             os._exit(128 + number)
         # A handler may run while the main thread holds the event's lock; `SimpleQueue.put` is reentrant.
         causes.put(number)
 
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
+    for number in stop_signals():
+        signal.signal(number, handle)
 
 
 def _stop_on_stdin(causes: SimpleQueue[object]) -> None:

@@ -21,9 +21,10 @@ def main() -> int:
     parser.add_argument("--log-text", action="store_true", help="log text and not JSON")
     arguments = parser.parse_args()
     _exit_with_parent(arguments.parent_pid)
-    # Ctrl-C and service managers signal the whole process group; the front end drains and then stops its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Ctrl-C, terminals and service managers signal the whole process group; the front end drains and then stops its
+    # workers. The compiler processes inherit this.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     # Imported objects stay alive. Traversing them repeatedly takes a tenth of the import time, and slows down calls
     # later.
     gc.disable()

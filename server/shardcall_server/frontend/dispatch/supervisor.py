@@ -160,6 +160,11 @@ class MeshSupervisor:
         return current.result() if current.done() else await self.mesh(call)
 
     @property
+    def answers(self) -> bool:
+        """True if `mesh` returns a mesh at once."""
+        return (last := self._last) is not None and not last.session.ended
+
+    @property
     def latest(self) -> ReadyMesh | None:
         """The last mesh that answered, even if it has ended; None before the first."""
         return self._last

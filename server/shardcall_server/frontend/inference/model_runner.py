@@ -160,6 +160,7 @@ class ModelRunner:
             copies.check(outputs or ())
             inputs = read_inputs(request)
             self._check_inputs(inputs)
+            await self._supervisor.mesh(call)  # with which the arrays that models refer to return after a restart
             bound = self._bound(model, parameters, inputs, copies)
 
             async def reserve(nbytes: int) -> None:

@@ -15,14 +15,21 @@ from shardcall_server.frontend.dispatch.idempotency import HashedChunks, Idempot
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, put_inline, read_header
 from shardcall_server.frontend.dispatch.results import Results
+from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
+from shardcall_server.frontend.rpc.admission import Slots
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings
 
 
 class ArrayServicer:
-    """`shardcall.v1.ArrayService`; its methods take a `ServerCall` instead of gRPC's context."""
+    """`shardcall.v1.ArrayService`; its methods take a `ServerCall` instead of gRPC's context.
+
+    Args:
+        supervisor: knows the mesh, with which arrays that have checkpoints return after a restart.
+        slots: the call slots, which calls without one take while they wait for the mesh.
+    """
 
     def __init__(
         self,
@@ -31,8 +38,12 @@ class ArrayServicer:
         reader: ArrayReader,
         writer: ArrayWriter,
         idempotency: IdempotencyTable,
+        supervisor: MeshSupervisor,
+        slots: Slots,
         settings: Settings,
     ) -> None:
+        self._supervisor = supervisor
+        self._slots = slots
         self._idempotency = idempotency
         self._reader = reader
         self._writer = writer
@@ -75,6 +86,7 @@ class ArrayServicer:
                 field="name",
             )
         if request.name:
+            call.run(self._supervisor.mesh(call))
             resident = self._array_table.open(request.name, call.principal_name)
         else:
             resident = self._array_table.find(request.handle, call.principal_name)
@@ -92,6 +104,7 @@ class ArrayServicer:
                 chunk_bytes = self._settings.max_chunk_bytes
                 yield from results.chunks(array_service_pb2.GetArrayResponse, running, chunk_bytes)
             running.finish()
+        call.read_handle = resident.handle
         yield array_service_pb2.GetArrayResponse(timing=call.finish())
 
     def DescribeArray(  # noqa: N802
@@ -105,6 +118,7 @@ class ArrayServicer:
         self, request: array_service_pb2.ListArraysRequest, call: ServerCall
     ) -> array_service_pb2.ListArraysResponse:
         """Describes all arrays of a lease, or of the principal."""
+        self._wait_mesh(call)
         owner = call.principal_name
         if owner and not request.lease_id:
             there = self._array_table.of_owner(owner)
@@ -165,8 +179,18 @@ class ArrayServicer:
         self, request: array_service_pb2.OpenArrayRequest, call: ServerCall
     ) -> array_service_pb2.OpenArrayResponse:
         """Describes the array that a name stands for."""
+        self._wait_mesh(call)
         resident = self._array_table.open(request.name, call.principal_name)
         return array_service_pb2.OpenArrayResponse(array=self._array_table.describe(resident))
+
+    def _wait_mesh(self, call: ServerCall) -> None:
+        """Waits while the mesh restarts, in a call slot, so that no client takes all threads."""
+        if not self._supervisor.answers:
+            self._slots.acquire(call)
+            try:
+                call.run(self._supervisor.mesh(call))
+            finally:
+                self._slots.release(call)
 
     def _wait_computed(self, handle: bytes, call: ServerCall) -> None:
         """Waits for the values of a guest's array, since no array that could not be computed may become the owner's."""
@@ -181,6 +205,7 @@ class ArrayServicer:
         self, request: array_service_pb2.ShareArrayRequest, call: ServerCall
     ) -> array_service_pb2.ShareArrayResponse:
         """Shares a name with another principal."""
+        self._wait_mesh(call)
         resident = self._array_table.share(
             request.name, call.principal_name, request.principal, may_write=request.may_write
         )
@@ -190,6 +215,7 @@ class ArrayServicer:
         self, request: array_service_pb2.UnshareArrayRequest, call: ServerCall
     ) -> array_service_pb2.UnshareArrayResponse:
         """Shares a name no longer, with one principal or with all."""
+        self._wait_mesh(call)
         resident = self._array_table.unshare(request.name, call.principal_name, request.principal)
         return array_service_pb2.UnshareArrayResponse(array=self._array_table.describe(resident))
 

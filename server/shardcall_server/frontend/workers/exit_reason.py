@@ -6,7 +6,6 @@ import enum
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command
@@ -25,6 +24,8 @@ class ExitCause(enum.StrEnum):
     """The worker did not become ready, sent no heartbeat, or disagreed with the others."""
     KILLED = "killed"
     """A signal from outside ended the worker."""
+    OUT_OF_MEMORY = "out_of_memory"
+    """The kernel ended the worker because the memory of the host, or of its control group, had run out."""
     CRASHED = "crashed"
     """The worker failed by itself."""
 
@@ -38,6 +39,7 @@ _DESCRIPTIONS = {
     ExitCause.OVERTIME: "a call exceeded its time limit",
     ExitCause.UNRESPONSIVE: "a worker left, did not answer, or disagreed with the others",
     ExitCause.KILLED: "a worker was killed from outside",
+    ExitCause.OUT_OF_MEMORY: "the server's memory ran out and the system ended a worker; use smaller or fewer arrays",
     ExitCause.CRASHED: "a worker crashed",
 }
 
@@ -91,15 +93,6 @@ class ExitReason:
         return tuple(command.key for command in self.suspects if command.key)
 
 
-def oom_kills() -> int:
-    """Returns the number of processes that the kernel has killed for lack of memory since it booted; 0 if unknown."""
-    try:
-        rows = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(row.split()[1]) for row in rows if row.startswith("oom_kill ")), 0)
-
-
 def exit_reason_of(
     status: int, stop: StopRequest | None, suspects: Sequence[Command], *, oom_killed: bool = False
 ) -> ExitReason:
@@ -109,7 +102,8 @@ def exit_reason_of(
         status: its exit status, or minus the number of the signal that ended it.
         stop: the request by which the front end stopped it; None if there was none.
         suspects: the commands that may have crashed it.
-        oom_killed: whether the kernel of this host killed any process for lack of memory while the worker ran.
+        oom_killed: whether the kernel killed any process of the server's control group, or of this host, for lack of
+            memory while the worker ran.
     """
     if stop is not None:
         culprit = stop.culprit if stop.is_program_fault else None
@@ -122,9 +116,8 @@ def exit_reason_of(
         reason = f"ended by {_signal(-status)}"
         if not (oom_killed and -status == signal.SIGKILL):
             return ExitReason(reason, is_fault=False, cause=ExitCause.KILLED)
-        # The running program may have used up the memory, or another process of the host.
-        reason = f"{reason}, perhaps because the host's memory ran out"
-        return ExitReason(reason, tuple(suspects), False, ExitCause.KILLED)
+        # The running program may have used up the memory, or another process.
+        return ExitReason(f"{reason} when memory ran out", tuple(suspects), False, ExitCause.OUT_OF_MEMORY)
     reason = f"ended by {_signal(-status)}" if status < 0 else f"ended by itself with exit status {status}"
     doing = " or ".join(dict.fromkeys(command.doing for command in suspects))
     return ExitReason(f"{reason} while {doing}" if doing else reason, tuple(suspects))

@@ -26,7 +26,6 @@ from shardcall_server.frontend.workers.exit_reason import (
     StopRequest,
     disagreement,
     exit_reason_of,
-    oom_kills,
 )
 from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.merging import DisagreementError, merge
@@ -35,6 +34,7 @@ from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.startup_barrier import StartupBarrier
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.frontend.workers.worker_connection import WorkerConnection, terminate_workers
+from shardcall_server.host_memory import oom_kills
 from shardcall_server.link.failures import decode_failure
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
@@ -388,7 +388,11 @@ class MeshSession:
             text = f"{reason.text}, on host {connection.worker.host}" if by_itself else reason.text
             if connection is first or (not connection.was_killed and (stop is not None or not reason.is_fault)):
                 reasons.append(replace(reason, text=text))
-        foreign = (reason for reason in reasons[1:] if reason.cause in {ExitCause.KILLED, ExitCause.UNRESPONSIVE})
+        foreign = (
+            reason
+            for reason in reasons[1:]
+            if reason.cause in {ExitCause.KILLED, ExitCause.OUT_OF_MEMORY, ExitCause.UNRESPONSIVE}
+        )
         return reasons[0] if self._stop is not None else next(foreign, reasons[0])
 
     def shut_down(self, timeout_s: float) -> None:
