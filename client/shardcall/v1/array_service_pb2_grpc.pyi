@@ -27,9 +27,11 @@ class ArrayServiceStub:
 
     An array with a name has no lease. It stays until it is deleted, its time ends
     or the mesh restarts, after which it is as in the last checkpoint of
-    FileService, and counts as an array of its principal. A name belongs
-    to a principal, or to the server where it does not authenticate its callers,
-    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+    FileService, and counts as an array of its principal. Each value of a name has
+    a version, by which a client notices that a restart has lost values that it has
+    seen. A name belongs to a principal, or to the server where it does not
+    authenticate its callers, and has 1 to 64 ASCII letters, digits, `.`, `_` and
+    `-`.
 
     A principal may share a name with others, its guests. A guest reads the array
     that the name stands for, as an operand of calls, by GetArray, DescribeArray,
@@ -200,9 +202,11 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
     An array with a name has no lease. It stays until it is deleted, its time ends
     or the mesh restarts, after which it is as in the last checkpoint of
-    FileService, and counts as an array of its principal. A name belongs
-    to a principal, or to the server where it does not authenticate its callers,
-    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+    FileService, and counts as an array of its principal. Each value of a name has
+    a version, by which a client notices that a restart has lost values that it has
+    seen. A name belongs to a principal, or to the server where it does not
+    authenticate its callers, and has 1 to 64 ASCII letters, digits, `.`, `_` and
+    `-`.
 
     A principal may share a name with others, its guests. A guest reads the array
     that the name stands for, as an operand of calls, by GetArray, DescribeArray,
