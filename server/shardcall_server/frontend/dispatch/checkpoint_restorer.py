@@ -186,12 +186,19 @@ class CheckpointRestorer:
         self, mesh: ReadyMesh, owner: str, array: CheckpointArray, command: link_pb2.DeclareArrays
     ) -> Reservation:
         """Reserves memory for an array, and adds it to the command."""
+        self._folder.check_file(array)
         put = link_pb2.PutArray(type=array.type, mesh=array.mesh, spec=mesh_pb2.OptionalPartitionSpec(spec=array.spec))
         array_type = decode_array_type(array.type, "type")
         nbytes = device_bytes_of(array_type, plan_of(array_type, put, len(mesh.ready.devices)))
         reservation = self._table.reserve(secrets.token_bytes(_LEASE_ID_BYTES), nbytes, owner)
         put.array_id = reservation.array_id
-        command.files.add(array=put, name=array.file, offset=array.offset)
+        command.files.add(
+            array=put,
+            name=array.file,
+            offset=array.offset,
+            block_checksums=array.block_checksums,
+            array_name=array.name,
+        )
         return reservation
 
     def _commit(
