@@ -2,7 +2,9 @@
 
 import os
 import re
+import signal
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -11,7 +13,7 @@ import pytest
 from client_parts import remote_arrays_of
 from end_to_end.filing import same
 from end_to_end.processes import repeated, wait_for
-from end_to_end.test_durable_arrays import LINE, X, kill_worker, refused
+from end_to_end.test_durable_arrays import LINE, X, flip_bit, kill_worker, refused
 from servers import running_server
 
 import shardcall as sc
@@ -39,6 +41,7 @@ def test_later_writes_are_lost_and_say_so(servers):
     error = refused(lambda: client.open("v"))
     assert error.reason == "ARRAY_LOST"
     assert re.search(r"the last checkpoint, of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, does not have it", str(error))
+    assert "went back to the checkpoint of" in str(refused(u.get))
     same(client.open("u").get(), X)
     same(u.get(), X)  # the object follows its name
     remote_arrays_of(client)._sender.delete([bytes.fromhex(u.handle)], Deadline(30.0))  # as if its object were dropped
@@ -177,3 +180,133 @@ def test_a_thousand_arrays_are_there_after_a_kill(servers):
     assert len(client.list()) == 1000
     for name, x in values.items():
         same(client.open(name).get(), x)
+
+
+FLIPS_AT_ONCE, RESTARTS = 25, 8
+
+
+def error_of(call: Callable[[], object]) -> sc.ShardcallError | None:
+    try:
+        call()
+    except sc.ShardcallError as error:
+        return error
+    return None
+
+
+def test_every_bit_that_flips_in_a_checkpoint_is_noticed_or_harmless(servers):
+    client, draws = servers.start(), np.random.default_rng(0)
+    sizes = [*draws.integers(1, 3000, 24).tolist(), 150_000]
+    for _ in range(2):  # the older values are there, too, and are never to be read
+        values = {f"u{number}": draws.standard_normal(size) for number, size in enumerate(sizes)}
+        for name, x in values.items():
+            client.put(x, name=name, replace=True)
+        client.save_checkpoint()
+    noticed = 0
+    for _ in range(RESTARTS):
+        servers.kill()
+        paths = [servers.folder / ".checkpoints" / name for name in servers.files()]
+        assert len(paths) == 2 * len(values) + 2
+        before = {path: path.read_bytes() for path in draws.choice(paths, FLIPS_AT_ONCE, replace=False)}
+        for path, data in before.items():
+            flip_bit(path, draws.integers(len(data)))
+        servers.end()
+        client = servers.start()
+        for name, x in values.items():
+            array = client.open(name)
+            if (error := error_of(array.get)) is None:
+                same(array.get(), x)
+            else:
+                assert (error.reason, error.metadata["name"]) == ("FILE_DAMAGED", name)
+                noticed += 1
+        for path, data in before.items():
+            path.write_bytes(data)
+    assert noticed > FLIPS_AT_ONCE * RESTARTS / 4  # half of the files have the present values
+
+
+class Counter:
+    """A counter on the mesh, and the values that it may have as far as a client knows.
+
+    Attributes:
+        possible: its values: several if a write was not answered.
+        saved: those that the last checkpoint may have.
+    """
+
+    def __init__(self, client: sc.Client) -> None:
+        self._client = client
+        self._array = client.put(np.zeros(()), name="n", durable=True)
+        self.possible, self.saved = {0.0}, {0.0}
+        self.answers = self.refusals = 0
+
+    def add(self) -> None:
+        more = {value + 1 for value in self.possible}
+        try:
+            self._array += 1
+        except sc.ShardcallError:
+            self.possible |= more
+            raise
+        self.possible = more
+
+    def read(self) -> None:
+        value = float(self._array.get())
+        assert value in self.possible
+        self.possible = {value}
+
+    def save(self) -> None:
+        self.saved |= self.possible
+        self._client.save_checkpoint()
+        self.saved = {*self.possible}
+
+    def do(self, action: Callable[[], None]) -> None:
+        if (error := error_of(action)) is None:
+            self.answers += 1
+            return
+        assert error.reason in {"ARRAY_LOST", "MESH_RESTARTED", "MESH_NOT_READY", "FILES_UNAVAILABLE"}, error
+        if "went back to the checkpoint" in str(error):
+            self.refusals += 1
+            self.possible = {float(self._client.open("n").get())}
+            assert self.possible <= self.saved
+
+
+def test_every_answer_of_a_counter_is_right_or_refused_through_kills(servers):
+    client, draws = servers.start(), np.random.default_rng(0)
+    with sc.connect(servers.running.address) as other:
+        counter, watched, seen = Counter(client), other.open("n"), 0.0
+        for kill_number in range(20):
+            for _ in range(draws.integers(20, 60)):
+                counter.do([counter.add, counter.add, counter.read, counter.save][draws.integers(4)])
+                with suppress(sc.ShardcallError):
+                    before, seen = seen, float(watched.get())
+                    assert seen >= before
+            if kill_number % 4 == 3:
+                kill_worker(servers.running, client)
+            else:  # the calls after it meet the end
+                for pid in servers.running.worker_pids():
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: reads(counter))
+            watched = other.open("n")
+            seen = float(watched.get())
+            assert seen in counter.possible
+    assert counter.answers > 300
+    assert counter.refusals > 5
+
+
+def reads(counter: Counter) -> bool:
+    before = counter.answers
+    counter.do(counter.read)
+    return counter.answers > before
+
+
+def test_a_client_that_goes_on_to_the_next_server_learns_what_the_first_has_lost(servers):
+    servers.start()
+    with (
+        running_server("--array-dir", str(servers.folder), why="it follows another") as second,
+        sc.connect([servers.running.address, second.address]) as client,
+    ):
+        h = client.put(X, name="u", durable=True)
+        h += 1
+        servers.end()
+        wait_for(lambda: "went back to the checkpoint" in str(refused(h.get)))
+        same(client.open("u").get(), X)
+        h += 2
+        same(client.open("u").get(), X + 2)

@@ -218,6 +218,7 @@ class _Save:
 
     def _described(self, resident: ResidentArray) -> CheckpointArray:
         """Returns an array as a checkpoint has it: in the file of the last one, or else in a new one."""
+        assert resident.history is not None  # it has a name
         before = self._folder.find(resident.owner, resident.name)
         array = CheckpointArray()
         if before is not None and before.handle == resident.handle:
@@ -235,6 +236,7 @@ class _Save:
             )
         array.ends_at_seconds = ends_at(resident.expires_at - self._table.now())
         array.time_seconds = self._time_s
+        array.history.CopyFrom(resident.history)
         return array
 
     def _others(self) -> list[CheckpointArray]:
