@@ -101,7 +101,7 @@ def file_of(servers: Restarting, x: np.ndarray) -> Path:
     return file
 
 
-def test_who_has_seen_lost_values_is_refused_and_each_damaged_file_by_its_name(servers):
+def test_who_has_seen_lost_values_is_refused_and_a_damaged_file_by_its_name(servers):
     client = servers.start()
     h = client.put(np.zeros(4), name="n", durable=True)
     with sc.connect(servers.running.address) as other, sc.connect(servers.running.address) as third:

@@ -234,7 +234,7 @@ def test_a_bit_that_changes_in_a_file_is_detected_within_its_block(size, tmp_pat
                     assert refusal(check).reason is Reason.FILE_DAMAGED
                 else:
                     check()
-            check_blocks(file.fileno(), blocks, [])  # version 0.1 wrote none
+            check_blocks(file.fileno(), blocks, [])  # the first servers wrote none
         damage(path, position)
 
 

@@ -85,7 +85,7 @@ def test_a_name_with_many_restarts_keeps_some_and_forgets_no_loss():
     assert not any(is_refused(history, version) for version in kept[-MAX_RESTORATIONS + 2 :])
 
 
-def test_a_checkpoint_of_version_0_1_begins_a_history():
+def test_a_checkpoint_without_versions_begins_a_history():
     history = restored(NameHistory(), SAVED_AT_S)
     assert is_refused(written(history), array_service_pb2.NameVersion(number=1, since_microseconds=1))
     assert not is_refused(history, version_of(history))

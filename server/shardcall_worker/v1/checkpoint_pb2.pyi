@@ -105,7 +105,7 @@ class CheckpointArray(_message.Message):
     @_builtins.property
     def block_checksums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The XXH3 checksums, of 64 bits, of the file's blocks of 1 MiB, of which the last
-        may be shorter. None: it was written by version 0.1, which had none.
+        may be shorter. None: the file was written before there were any.
         """
 
     def __init__(

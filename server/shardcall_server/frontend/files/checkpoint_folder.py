@@ -366,7 +366,7 @@ class CheckpointFolder:
                 return None
             raise  # such as a lack of descriptors, which says nothing about the file
         middle = len(data) // 2
-        for copy in (data[:middle], data[middle:], data):  # version 0.1 wrote one copy
+        for copy in (data[:middle], data[middle:], data):  # the first servers wrote one copy
             body = copy[_DIGEST_BYTES:]
             if hashlib.sha256(body).digest() == copy[:_DIGEST_BYTES]:
                 return Checkpoint.FromString(body)
