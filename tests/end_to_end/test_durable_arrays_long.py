@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -221,80 +220,6 @@ def test_every_bit_that_flips_in_a_checkpoint_is_noticed_or_harmless(servers):
         for path, data in before.items():
             path.write_bytes(data)
     assert noticed > FLIPS_AT_ONCE * RESTARTS / 4  # half of the files have the present values
-
-
-class Counter:
-    """A counter on the mesh, and the values that it may have as far as a client knows.
-
-    Attributes:
-        possible: its values: several if a write was not answered.
-        saved: those that the last checkpoint may have.
-    """
-
-    def __init__(self, client: sc.Client) -> None:
-        self._client = client
-        self._array = client.put(np.zeros(()), name="n", durable=True)
-        self.possible, self.saved = {0.0}, {0.0}
-        self.answers = self.refusals = 0
-
-    def add(self) -> None:
-        more = {value + 1 for value in self.possible}
-        try:
-            self._array += 1
-        except sc.ShardcallError:
-            self.possible |= more
-            raise
-        self.possible = more
-
-    def read(self) -> None:
-        value = float(self._array.get())
-        assert value in self.possible
-        self.possible = {value}
-
-    def save(self) -> None:
-        self.saved |= self.possible
-        self._client.save_checkpoint()
-        self.saved = {*self.possible}
-
-    def do(self, action: Callable[[], None]) -> None:
-        if (error := error_of(action)) is None:
-            self.answers += 1
-            return
-        assert error.reason in {"ARRAY_LOST", "MESH_RESTARTED", "MESH_NOT_READY", "FILES_UNAVAILABLE"}, error
-        if "went back to the checkpoint" in str(error):
-            self.refusals += 1
-            self.possible = {float(self._client.open("n").get())}
-            assert self.possible <= self.saved
-
-
-def test_every_answer_of_a_counter_is_right_or_refused_through_kills(servers):
-    client, draws = servers.start(), np.random.default_rng(0)
-    with sc.connect(servers.running.address) as other:
-        counter, watched, seen = Counter(client), other.open("n"), 0.0
-        for kill_number in range(20):
-            for _ in range(draws.integers(20, 60)):
-                counter.do([counter.add, counter.add, counter.read, counter.save][draws.integers(4)])
-                with suppress(sc.ShardcallError):
-                    before, seen = seen, float(watched.get())
-                    assert seen >= before
-            if kill_number % 4 == 3:
-                kill_worker(servers.running, client)
-            else:  # the calls after it meet the end
-                for pid in servers.running.worker_pids():
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            wait_for(lambda: reads(counter))
-            watched = other.open("n")
-            seen = float(watched.get())
-            assert seen in counter.possible
-    assert counter.answers > 300
-    assert counter.refusals > 5
-
-
-def reads(counter: Counter) -> bool:
-    before = counter.answers
-    counter.do(counter.read)
-    return counter.answers > before
 
 
 def test_a_client_that_goes_on_to_the_next_server_learns_what_the_first_has_lost(servers):
