@@ -110,7 +110,11 @@ def test_who_has_seen_lost_values_is_refused_and_a_damaged_file_by_its_name(serv
         h += 1
         part += 1
         same(late.get(), np.array([2.0, 2, 1, 1]))
-        kill_worker(servers.running, client)
+        restarts = client.usage().mesh.restarts
+        for pid in servers.running.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: client.usage().mesh.restarts > restarts)
+        same(early.get(), np.zeros(4))  # once the next mesh answers
         uses = [h.get, part.get, lambda: h.__iadd__(1), lambda: part.__setitem__(0, 5), lambda: float(h.sum())]
         assert all(went_back(refused(use)) for use in [*uses, late.get])
         early += 7  # its client has seen nothing later

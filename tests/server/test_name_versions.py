@@ -1,15 +1,17 @@
 """Versions of names: whoever has seen what a restart has lost is refused, and nobody else."""
 
 import itertools
+from contextlib import closing
 
 import numpy as np
 import pytest
 from rows import rows
-from server.refusals import refused
+from server.refusals import refusal, refused
 from server.tables_of_names import OURS, THEIRS, Table
 
 from shardcall.v1 import array_service_pb2
 from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.files.checkpoint_folder import Checkpoint, CheckpointArray, CheckpointFolder
 from shardcall_server.frontend.memory import name_versions
 from shardcall_server.frontend.memory.name_versions import (
     ANY,
@@ -121,6 +123,18 @@ def test_the_guests_of_a_name_see_its_version():
     table.array_table.name(theirs.handle, "me/u", "you", expected=guest.handle, lease_id=THEIRS)
     assert version(table, "me/u", "you") == version(table, "u", "me")
     assert version(table, "u", "me")[0] == 2
+
+
+def test_a_name_of_a_checkpoint_is_awaited_while_the_mesh_restarts(tmp_path):
+    with closing(CheckpointFolder(str(tmp_path))) as folder:
+        with folder.changing():
+            folder.write("", Checkpoint(arrays=[CheckpointArray(name="u")]))
+        table = Table(checkpoints=folder).array_table
+        folder.restored_epoch = 7
+        for epoch, expected in [(6, Reason.ARRAY_LOST), (7, Reason.MESH_NOT_READY)]:
+            table.remove_epoch(epoch)
+            assert refusal(table.open, "u").reason is expected
+        assert refusal(table.open, "v").reason is Reason.ARRAY_LOST
 
 
 @rows("is_in_checkpoint, text", [(True, "went back to the checkpoint"), (False, "another one has its name")])

@@ -255,6 +255,7 @@ class ArrayServiceServicer(object):
         * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
         request does not allow to be replaced.
         * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        * UNAVAILABLE: MESH_NOT_READY: as OpenArray, of a request with `seen`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -272,6 +273,8 @@ class ArrayServiceServicer(object):
 
         Errors: as DescribeArray, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+        * UNAVAILABLE: MESH_NOT_READY: the last checkpoint has the array, and the mesh,
+        which restarts, not yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -136,6 +136,7 @@ class ArrayServiceStub:
     * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
       request does not allow to be replaced.
     * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+    * UNAVAILABLE: MESH_NOT_READY: as OpenArray, of a request with `seen`.
     """
     OpenArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.OpenArrayRequest, _array_service_pb2.OpenArrayResponse]
     """Describes the array that a name stands for.
@@ -149,6 +150,8 @@ class ArrayServiceStub:
 
     Errors: as DescribeArray, and
     * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+    * UNAVAILABLE: MESH_NOT_READY: the last checkpoint has the array, and the mesh,
+      which restarts, not yet.
     """
     ShareArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.ShareArrayRequest, _array_service_pb2.ShareArrayResponse]
     """Shares a name with another principal, or changes what that may do. The name
@@ -345,6 +348,7 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
           request does not allow to be replaced.
         * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        * UNAVAILABLE: MESH_NOT_READY: as OpenArray, of a request with `seen`.
         """
 
     @_abc_1.abstractmethod
@@ -364,6 +368,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: as DescribeArray, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+        * UNAVAILABLE: MESH_NOT_READY: the last checkpoint has the array, and the mesh,
+          which restarts, not yet.
         """
 
     @_abc_1.abstractmethod

@@ -68,7 +68,7 @@ class CheckpointRestorer:
         self._folder = folder
         self._host_resources = host_resources
         self._table = host_resources.array_table
-        self._begun_epoch = self._restored_epoch = 0  # the meshes whose restoration has begun, and is complete
+        self._begun_epoch = 0  # the mesh whose restoration has begun
 
     def check_restored(self, mesh: ReadyMesh) -> None:
         """Refuses to replace a checkpoint whose arrays are not on the mesh yet.
@@ -76,7 +76,7 @@ class CheckpointRestorer:
         Raises:
             CallError: FILES_UNAVAILABLE.
         """
-        if self._restored_epoch != mesh.session.epoch:
+        if self._folder.restored_epoch != mesh.session.epoch:
             raise CallError(
                 Reason.FILES_UNAVAILABLE,
                 "the checkpoints belong to another server, which has the same --array-dir, or are being restored; save "
@@ -85,7 +85,7 @@ class CheckpointRestorer:
 
     def adopt(self, mesh: ReadyMesh) -> None:
         """Restores the checkpoints of another server that has ended, or what a fault has left of a restoration."""
-        if self._restored_epoch != mesh.session.epoch:
+        if self._folder.restored_epoch != mesh.session.epoch:
             with contextlib.suppress(SessionEndedError):  # the next mesh gets them
                 self.restore(mesh)
 
@@ -107,7 +107,7 @@ class CheckpointRestorer:
         except CallError as error:  # `adopt` tries again
             structlog.get_logger().warning("the checkpoints are not restored yet", reason=error.message)
         else:
-            self._restored_epoch = mesh.session.epoch
+            self._folder.restored_epoch = mesh.session.epoch
         finally:
             answers.end()
         return answers.done

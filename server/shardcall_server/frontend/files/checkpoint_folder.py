@@ -64,6 +64,7 @@ class CheckpointFolder:
         marker: the name of a file that this server has made in it, by which other hosts recognize it; empty for none.
         is_held: True once the checkpoints belong to this server, which no other server ends.
         unrestored: by principal and name, why an array of the last checkpoint is not on the mesh.
+        restored_epoch: the epoch of the mesh that has the other arrays; 0 until there is one.
 
     Raises:
         SettingsError: the folder cannot be used.
@@ -80,6 +81,7 @@ class CheckpointFolder:
         self._deleted: dict[str, list[tuple[str, bytes]]] = {}  # during a save: names and handles by principal
         self._declared: set[str] = set()  # files that the present mesh may still read
         self.unrestored: dict[tuple[str, str], str] = {}
+        self.restored_epoch = 0
         self.is_held = False
         self.path = _NAME
         self.marker = ""
@@ -162,6 +164,15 @@ class CheckpointFolder:
         """Returns whether the last checkpoint has these values of a name."""
         array = self.find(owner, name)
         return array is not None and array.handle == handle
+
+    def is_awaited(self, owner: str, name: str) -> bool:
+        """Returns whether the next mesh is to have an array of the last checkpoint."""
+        return not self.restored_epoch and self.find(owner, name) is not None
+
+    def end_epoch(self, epoch: int) -> None:
+        """Ends the mesh that has the arrays, if it is the one of an epoch."""
+        if self.restored_epoch == epoch:
+            self.restored_epoch = 0
 
     def note(self, owner: str, name: str = "") -> str:
         """Returns a part of an error about a lost array: what the last checkpoint has; empty if there is none."""

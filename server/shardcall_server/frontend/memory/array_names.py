@@ -137,6 +137,16 @@ def no_array(text: str, note: str = "") -> CallError:
     )
 
 
+def not_yet_restored(text: str) -> CallError:
+    """Returns the error of a name of a checkpoint that the next mesh is to have."""
+    return CallError(
+        Reason.MESH_NOT_READY,
+        f"the mesh is started again, and then has the array {shorten(text)!r} of the last checkpoint; repeat the call",
+        field="name",
+        metadata={"name": shorten(text)},
+    )
+
+
 def taken(name: str) -> CallError:
     """Returns the error of a name that stands for another array."""
     return CallError(

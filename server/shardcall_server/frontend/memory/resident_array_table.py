@@ -36,6 +36,7 @@ from shardcall_server.frontend.memory.array_names import (
     address_of,
     check_name,
     no_array,
+    not_yet_restored,
     taken,
     written_meanwhile,
 )
@@ -274,10 +275,18 @@ class ResidentArrayTable:
                 guest = self._names.guests.get(principal, of_principal, owner)
                 resident = None if guest is None else guest.array
         if resident is None:
-            raise no_array(name, self._note(principal, of_principal) if principal == owner else "")
+            raise self._missing(name, principal, of_principal, owner)
         if resident.history is not None:
             check_seen(name, resident.history, seen)
         return resident
+
+    def _missing(self, text: str, principal: str, name: str, owner: str) -> CallError:
+        """Returns the error of a name of a principal that stands for no array that the caller may use."""
+        if principal != owner or self._checkpoints is None:
+            return no_array(text)
+        if self._checkpoints.is_awaited(owner, name):
+            return not_yet_restored(text)
+        return no_array(text, self._checkpoints.note(owner, name))
 
     def handle_of(self, owner: str, name: str) -> bytes:
         """Returns the handle of the array that a name of an owner stands for; empty for none."""
@@ -580,6 +589,8 @@ class ResidentArrayTable:
         with self._lock:
             self._past_epochs.append(epoch)
             self._names.end_mesh()
+            if self._checkpoints is not None:
+                self._checkpoints.end_epoch(epoch)
             self._remove([resident for resident in self._by_handle.values() if resident.epoch == epoch])
 
     def settle(self, reservation: Reservation, resident: ResidentArray | None) -> None:
