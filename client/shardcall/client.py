@@ -731,7 +731,9 @@ class Client(KernelMethods[Result[Any]]):
     def open(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
         """Returns the array that a name stands for.
 
-        All objects of it, in this client and others, are one array: a write to one is seen in the others.
+        All objects of it, in this client and others, are one array: a write to one is seen in the others. If a restart
+        has taken the name back to a checkpoint, before values that this client has seen, every use of the older objects
+        raises ArrayLostError, until this method has accepted the older values.
 
         Args:
             name: the name, or ``principal/name``.
@@ -971,8 +973,10 @@ class Client(KernelMethods[Result[Any]]):
         """Writes the arrays of names to the disk of the server, where they outlive restarts of the mesh and of it.
 
         When the mesh or the server has restarted, the names stand for the arrays of the last checkpoint again, which
-        have their handles, and are read when they are first used. Later writes are lost. The arrays of a checkpoint
-        have the values of one moment. A deleted array is deleted from the checkpoint, too.
+        have their handles, and are read when they are first used. Later writes are lost, and clients that have seen
+        them get an ArrayLostError, until they open the name again. The arrays of a checkpoint have the values of one
+        moment, and checksums: one whose file was changed is refused with FILE_DAMAGED. A deleted array is deleted from
+        the checkpoint, too.
 
         Args:
             names: the names whose arrays are written, beside which those of the last checkpoint stay; none for all

@@ -1,14 +1,16 @@
 """Arrays with names that outlive the mesh and the server: what a checkpoint has is there again, and nothing else."""
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from end_to_end.filing import same
+from end_to_end.filing import Restarting, same
 from end_to_end.processes import wait_for
 from servers import ServerProcess
 
@@ -78,3 +80,67 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
         same(there.get(), np.asarray(x))
     assert client.save_checkpoint().names == saved.names
     assert len([name for name in servers.files() if name.endswith(".npy")]) == len(values)  # written once
+
+
+def went_back(error: sc.ShardcallError) -> bool:
+    """Returns whether an error says that a name stands for the older values of a checkpoint."""
+    text = r"the array 'n' went back to the checkpoint of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC.*client\.open\('n'\)"
+    return isinstance(error, sc.ArrayLostError) and re.search(text, str(error)) is not None
+
+
+def flip_bit(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def file_of(servers: Restarting, x: np.ndarray) -> Path:
+    """The file of a checkpoint that has the values of an array."""
+    files = (servers.folder / ".checkpoints").glob("*.npy")
+    (file,) = (path for path in files if path.read_bytes()[128:] == x.tobytes())
+    return file
+
+
+def test_who_has_seen_lost_values_is_refused_and_a_damaged_file_by_its_name(servers):
+    client = servers.start()
+    h = client.put(np.zeros(4), name="n", durable=True)
+    with sc.connect(servers.running.address) as other, sc.connect(servers.running.address) as third:
+        early, late, part = other.open("n"), third.open("n"), h[:2]
+        same(early.get(), np.zeros(4))
+        h += 1
+        part += 1
+        same(late.get(), np.array([2.0, 2, 1, 1]))
+        restarts = client.usage().mesh.restarts
+        for pid in servers.running.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: client.usage().mesh.restarts > restarts)
+        same(early.get(), np.zeros(4))  # once the next mesh answers
+        uses = [h.get, part.get, lambda: h.__iadd__(1), lambda: part.__setitem__(0, 5), lambda: float(h.sum())]
+        assert all(went_back(refused(use)) for use in [*uses, late.get])
+        early += 7  # its client has seen nothing later
+        same(early.get(), np.full(4, 7.0))
+        assert went_back(refused(h.get))  # still, although as many values have been written since
+        same(client.open("n").get(), np.full(4, 7.0))
+        h += 1
+        same(part.get(), np.full(2, 8.0))
+        assert went_back(refused(late.get))
+
+    for value in (1.0, 2.0):
+        for name in ("cut", "flipped", "good"):
+            client.put(np.full(4, value) if name == "good" else X + value, name=name, replace=True)
+        client.open("cut")[0] = -value
+        saved = client.save_checkpoint()
+    cut, flipped = X + 2, X + 2
+    cut[0] = -2.0
+    servers.kill()
+    os.truncate(file_of(servers, cut), 200)
+    flip_bit(file := file_of(servers, flipped), 130)
+    servers.end()
+    client = servers.start()
+    same(client.open("good").get(), np.full(4, 2.0))
+    assert "but it could not be restored: its file" in str(refused(lambda: client.open("cut")))
+    error = refused(client.open("flipped").get)
+    assert (error.reason, error.metadata["name"]) == ("FILE_DAMAGED", "flipped")
+    assert client.save_checkpoint().names == saved.names
+    flip_bit(file, 130)  # as the administrator may, from a backup
+    same(client.open("flipped").get(), flipped)

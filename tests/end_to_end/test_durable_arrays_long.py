@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -11,7 +12,7 @@ import pytest
 from client_parts import remote_arrays_of
 from end_to_end.filing import same
 from end_to_end.processes import repeated, wait_for
-from end_to_end.test_durable_arrays import LINE, X, kill_worker, refused
+from end_to_end.test_durable_arrays import LINE, X, flip_bit, kill_worker, refused
 from servers import running_server
 
 import shardcall as sc
@@ -39,6 +40,7 @@ def test_later_writes_are_lost_and_say_so(servers):
     error = refused(lambda: client.open("v"))
     assert error.reason == "ARRAY_LOST"
     assert re.search(r"the last checkpoint, of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, does not have it", str(error))
+    assert "went back to the checkpoint of" in str(refused(u.get))
     same(client.open("u").get(), X)
     same(u.get(), X)  # the object follows its name
     remote_arrays_of(client)._sender.delete([bytes.fromhex(u.handle)], Deadline(30.0))  # as if its object were dropped
@@ -177,3 +179,59 @@ def test_a_thousand_arrays_are_there_after_a_kill(servers):
     assert len(client.list()) == 1000
     for name, x in values.items():
         same(client.open(name).get(), x)
+
+
+FLIPS_AT_ONCE, RESTARTS = 25, 8
+
+
+def error_of(call: Callable[[], object]) -> sc.ShardcallError | None:
+    try:
+        call()
+    except sc.ShardcallError as error:
+        return error
+    return None
+
+
+def test_every_bit_that_flips_in_a_checkpoint_is_noticed_or_harmless(servers):
+    client, draws = servers.start(), np.random.default_rng(0)
+    sizes = [*draws.integers(1, 3000, 24).tolist(), 150_000]
+    for _ in range(2):  # the older values are there, too, and are never to be read
+        values = {f"u{number}": draws.standard_normal(size) for number, size in enumerate(sizes)}
+        for name, x in values.items():
+            client.put(x, name=name, replace=True)
+        client.save_checkpoint()
+    noticed = 0
+    for _ in range(RESTARTS):
+        servers.kill()
+        paths = [servers.folder / ".checkpoints" / name for name in servers.files()]
+        assert len(paths) == 2 * len(values) + 2
+        before = {path: path.read_bytes() for path in draws.choice(paths, FLIPS_AT_ONCE, replace=False)}
+        for path, data in before.items():
+            flip_bit(path, draws.integers(len(data)))
+        servers.end()
+        client = servers.start()
+        for name, x in values.items():
+            array = client.open(name)
+            if (error := error_of(array.get)) is None:
+                same(array.get(), x)
+            else:
+                assert (error.reason, error.metadata["name"]) == ("FILE_DAMAGED", name)
+                noticed += 1
+        for path, data in before.items():
+            path.write_bytes(data)
+    assert noticed > FLIPS_AT_ONCE * RESTARTS / 4  # half of the files have the present values
+
+
+def test_a_client_that_goes_on_to_the_next_server_learns_what_the_first_has_lost(servers):
+    servers.start()
+    with (
+        running_server("--array-dir", str(servers.folder), why="it follows another") as second,
+        sc.connect([servers.running.address, second.address]) as client,
+    ):
+        h = client.put(X, name="u", durable=True)
+        h += 1
+        servers.end()
+        wait_for(lambda: "went back to the checkpoint" in str(refused(h.get)))
+        same(client.open("u").get(), X)
+        h += 2
+        same(client.open("u").get(), X + 2)

@@ -1,21 +1,25 @@
 """The folder of checkpoints: whatever ends a write, the last complete checkpoint is there."""
 
 import errno
+import hashlib
 import os
 import shutil
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from server.refusals import refusal
+from rows import rows
+from server.refusals import refusal, refused
 
 from shardcall.v1 import mesh_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.files.checkpoint_folder import Checkpoint, CheckpointArray, CheckpointFolder, file_bytes
 from shardcall_server.frontend.files.npy_header import header_of
+from shardcall_server.link.block_checksums import BLOCK_BYTES, blocks_of, check_blocks
 from shardcall_server.link.wire import encode_array_type
 from shardcall_server.settings import SettingsError
 
@@ -73,23 +77,22 @@ def test_a_checkpoint_that_is_cut_at_any_byte_leaves_the_one_before(root, tmp_pa
     data = [(root / ".checkpoints" / file).read_bytes() for file in order]
     total = sum(map(len, data))
     for cut in [0, total, *draws.integers(0, total, 100).tolist()]:
-        for is_renamed in (False, True):
-            copy = tmp_path / "copy"
-            shutil.copytree(root, copy)
-            left = cut
-            for file, content in zip(order, data, strict=True):
-                path = copy / ".checkpoints" / file
-                path.unlink()
-                if left:
-                    is_cut = left < len(content)
-                    temporary = file.endswith(".checkpoint") and is_cut and not is_renamed
-                    (path.with_name(".saving") if temporary else path).write_bytes(content[:left])
-                left = max(0, left - len(content))
-            with opened(copy) as folder:
-                expected = second if cut == total else first
-                assert folder.last("ada") == expected, (cut, is_renamed)
-                assert all((copy / ".checkpoints" / array.file).exists() for array in expected.arrays)
-            shutil.rmtree(copy)
+        copy = tmp_path / "copy"
+        shutil.copytree(root, copy)
+        left = cut
+        for file, content in zip(order, data, strict=True):
+            path = copy / ".checkpoints" / file
+            path.unlink()
+            if left:
+                is_renamed = not file.endswith(".checkpoint") or left >= len(content)
+                (path if is_renamed else path.with_name(".saving")).write_bytes(content[:left])
+            left = max(0, left - len(content))
+        with opened(copy) as folder:
+            expected = second if cut == total else first
+            assert folder.last("ada") == expected, cut
+            for array in expected.arrays:
+                folder.check_file(array)
+        shutil.rmtree(copy)
 
 
 def test_two_checkpoints_stay_and_unused_files_go(root):
@@ -152,17 +155,87 @@ def test_a_folder_belongs_to_one_server_at_a_time_which_marks_it_anew(root):
     assert len(set(markers)) == 3
 
 
-def test_damaged_checkpoints_stay_before_another_is_written(root):
-    u = saved(root)
+def damage(path: Path, *positions: int) -> None:
+    data = bytearray(path.read_bytes())
+    for position in positions:
+        data[position] ^= 4
+    path.write_bytes(data)
+
+
+def test_one_damaged_copy_of_a_checkpoint_costs_nothing(root):
+    with opened(root) as folder:
+        save(folder, "ada", u := written(root, "u", np.arange(5)))
     (path,) = (root / ".checkpoints").glob("*.checkpoint")
     data = path.read_bytes()
-    path.write_bytes(data[:-1] + b"?")
+    for position in range(0, len(data), 7):
+        damage(path, position)
+        with opened(root) as folder:
+            assert list(folder.last("ada").arrays) == [u]
+        path.write_bytes(data)
+
+
+def test_no_older_values_stand_for_those_of_a_damaged_checkpoint(root):
     with opened(root) as folder:
-        assert not folder.last("ada").arrays
-        assert (root / ".checkpoints" / u.file).exists()  # the administrator may have the other half
+        first = save(folder, "ada", written(root, "u", np.arange(5)))
+        second = save(folder, "ada", written(root, "u", np.arange(6)))
+        other = save(folder, "bob", written(root, "u", np.arange(7)))
+    path = root / ".checkpoints" / f"ada.{2:016x}.checkpoint"
+    data = path.read_bytes()
+    damage(path, 0, -1)  # both copies
+    with opened(root) as folder:
+        assert (folder.last("ada"), folder.last("bob")) == (Checkpoint(), other)
+        assert f"the last checkpoint, {path.name} in .checkpoints, is damaged" in folder.note("ada", "u")
+        for _ in range(3):
+            third = save(folder, "ada", written(root, "v", np.arange(8)))
+        assert "does not have it" in folder.note("ada", "u")
+    with opened(root) as folder:  # nothing that was there has gone meanwhile
+        assert folder.last("ada") == third
+        for array in [*first.arrays, *second.arrays]:
+            folder.check_file(array)
+    for later in (root / ".checkpoints").glob("ada.*"):
+        if later > path:
+            later.unlink()
     path.write_bytes(data)
     with opened(root) as folder:
-        assert list(folder.last("ada").arrays) == [u]
+        assert folder.last("ada") == second
+
+
+def test_a_damaged_file_leaves_the_other_arrays_of_its_checkpoint(root):
+    with opened(root) as folder:
+        save(folder, "ada", *(written(root, name, np.arange(5)) for name in "uv"))
+        last = save(folder, "ada", *(written(root, name, np.arange(6)) for name in "uv"))
+    u, v = last.arrays
+    path = root / ".checkpoints" / v.file
+    for cut in (lambda: path.write_bytes(path.read_bytes()[:-1]), path.unlink):
+        cut()
+        with opened(root) as folder:
+            assert folder.last("ada") == last
+            folder.check_file(u)
+            with refused(Reason.FILE_DAMAGED, f"its file {v.file}"):
+                folder.check_file(v)
+
+
+@rows("size", [1, 100, BLOCK_BYTES - 129, BLOCK_BYTES - 128, 3 * BLOCK_BYTES + 5])
+def test_a_bit_that_changes_in_a_file_is_detected_within_its_block(size, tmp_path):
+    root = tmp_path / str(size)
+    root.mkdir()
+    with opened(root) as folder:
+        array = written(root, "u", np.zeros(size, np.int8))
+        folder.add_checksums(array)
+    blocks = blocks_of(0, file_bytes(array))
+    assert len(array.block_checksums) == len(blocks) == -(-(128 + size) // BLOCK_BYTES)
+    path = root / ".checkpoints" / array.file
+    for position in (0, 127, 128, 127 + size):
+        damage(path, position)
+        with path.open("rb") as file:
+            for block in blocks:
+                check = partial(check_blocks, file.fileno(), [block], array.block_checksums)
+                if block == position // BLOCK_BYTES:
+                    assert refusal(check).reason is Reason.FILE_DAMAGED
+                else:
+                    check()
+            check_blocks(file.fileno(), blocks, [])  # the first servers wrote none
+        damage(path, position)
 
 
 def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
@@ -171,7 +244,7 @@ def test_a_lack_of_descriptors_is_no_damage(root, monkeypatch):
         second = CheckpointFolder(str(root))
     with closing(second):
         with monkeypatch.context() as patched:
-            patched.setattr(os, "stat", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+            patched.setattr(CheckpointFolder, "_parsed", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
             with pytest.raises(CallError):
                 second.take()
         assert second.take()  # and the lock is not lost
@@ -212,11 +285,11 @@ def test_links_are_not_followed(root, tmp_path):
     u = saved(root)
     (root / ".checkpoints" / u.file).rename(tmp_path / u.file)
     (root / ".checkpoints" / u.file).symlink_to(tmp_path / u.file)
-    with opened(root) as folder:
-        assert not folder.last("ada").arrays
+    with opened(root) as folder, refused(Reason.FILE_DAMAGED, "bytes of"):
+        folder.check_file(u)
 
 
-def test_the_files_of_version_0_1_are_read():
+def test_the_files_of_version_0_1_are_read(root):
     type_, mesh = encode_array_type(ArrayType((7, 5), np.dtype("f8"))), mesh_pb2.Mesh()
     array = CheckpointArray(name="u", handle=bytes(range(16)), type=type_, mesh=mesh, file="ab.npy", offset=128)
     array.ends_at_seconds = 2.5
@@ -224,4 +297,8 @@ def test_the_files_of_version_0_1_are_read():
         "09000000000000f83f12330a01751210000102030405060708090a0b0c0d0e0f1a06080f12020705220032"
         "0661622e6e7079388001410000000000000440"
     )
-    assert Checkpoint.FromString(written_by_0_1) == Checkpoint(time_seconds=1.5, arrays=[array])
+    file = root / ".checkpoints" / f"_.{1:016x}.checkpoint"
+    file.parent.mkdir()
+    file.write_bytes(hashlib.sha256(written_by_0_1).digest() + written_by_0_1)
+    with opened(root) as folder:
+        assert folder.last("") == Checkpoint(time_seconds=1.5, arrays=[array])

@@ -83,7 +83,7 @@ def test_blocks_that_divide_into_too_many_chunks_are_refused():
 def test_what_is_written_is_read(folder, tmp_path):
     written = metadata_of(TYPE, (2, 3))
     assert parsed(folder, tmp_path, written.file) == written
-    assert written.written_bytes == len(written.file) + 4 * 2 * 48
+    assert written.written_bytes == len(written.file) + 4 * 2 * (48 + 4)
 
 
 @rows(

@@ -141,6 +141,7 @@ class ArrayDescription(_message.Message):
     EXPIRES_IN_SECONDS_FIELD_NUMBER: _builtins.int
     GUESTS_FIELD_NUMBER: _builtins.int
     IN_CHECKPOINT_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
     """The handle: 16 bytes."""
     device_bytes: _builtins.int
@@ -169,6 +170,10 @@ class ArrayDescription(_message.Message):
     def guests(self) -> _containers.RepeatedCompositeFieldContainer[Global___ArrayGuest]:
         """The guests of the name; for a guest only itself."""
 
+    @_builtins.property
+    def version(self) -> Global___NameVersion:
+        """Of an array with a name, the version of the values that the name stands for."""
+
     def __init__(
         self,
         *,
@@ -182,16 +187,47 @@ class ArrayDescription(_message.Message):
         expires_in_seconds: _builtins.float | None = ...,
         guests: _abc.Iterable[Global___ArrayGuest] | None = ...,
         in_checkpoint: _builtins.bool = ...,
+        version: Global___NameVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds", "mesh", b"mesh", "placement", b"placement"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds", "mesh", b"mesh", "placement", b"placement", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "guests", b"guests", "handle", b"handle", "in_checkpoint", b"in_checkpoint", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "guests", b"guests", "handle", b"handle", "in_checkpoint", b"in_checkpoint", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_in_seconds: _TypeAlias = _typing.Literal["expires_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__expires_in_seconds: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_in_seconds) -> _WhichOneofReturnType__expires_in_seconds | None: ...
 
 Global___ArrayDescription: _TypeAlias = ArrayDescription  # noqa: Y015
+
+@_typing.final
+class NameVersion(_message.Message):
+    """A version of the values of a name. A client keeps the last one that it has
+    seen and sends it as `seen`, so that a restart takes back nothing unnoticed.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    SINCE_MICROSECONDS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The values that the name has had, these included; a checkpoint has it, too."""
+    since_microseconds: _builtins.int
+    """The moment from which on the numbers of the name have been counted without a
+    restart between, in microseconds since 1970-01-01 00:00 UTC.
+    """
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        since_microseconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "since_microseconds", b"since_microseconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NameVersion: _TypeAlias = NameVersion  # noqa: Y015
 
 @_typing.final
 class ArrayGuest(_message.Message):
@@ -228,6 +264,7 @@ class GetArrayRequest(_message.Message):
     HANDLE_FIELD_NUMBER: _builtins.int
     RESULT_SPACE_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
     """The handle; empty if there is a name."""
     name: _builtins.str
@@ -238,16 +275,21 @@ class GetArrayRequest(_message.Message):
     def result_space(self) -> _kernel_service_pb2.SegmentSpace:
         """Space for the array. It is used if it is large enough."""
 
+    @_builtins.property
+    def seen(self) -> Global___NameVersion:
+        """As of OpenArrayRequest; of a request with a name alone."""
+
     def __init__(
         self,
         *,
         handle: _builtins.bytes = ...,
         result_space: _kernel_service_pb2.SegmentSpace | None = ...,
         name: _builtins.str = ...,
+        seen: Global___NameVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["result_space", b"result_space"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result_space", b"result_space", "seen", b"seen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "name", b"name", "result_space", b"result_space"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handle", b"handle", "name", b"name", "result_space", b"result_space", "seen", b"seen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -260,18 +302,24 @@ class GetArrayHeader(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ARRAY_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def array(self) -> _kernel_service_pb2.Result:
         """Its type and the source of its bytes: streamed or in a segment."""
+
+    @_builtins.property
+    def version(self) -> Global___NameVersion:
+        """Of an array with a name, the version of these values."""
 
     def __init__(
         self,
         *,
         array: _kernel_service_pb2.Result | None = ...,
+        version: Global___NameVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,6 +526,7 @@ class NameArrayRequest(_message.Message):
     EXPECTED_HANDLE_FIELD_NUMBER: _builtins.int
     KEEP_SECONDS_FIELD_NUMBER: _builtins.int
     LEASE_ID_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
     """The handle."""
     name: _builtins.str
@@ -494,6 +543,10 @@ class NameArrayRequest(_message.Message):
     """Seconds after which the array is deleted. 0: it has no end."""
     lease_id: _builtins.bytes
     """The lease that gets the array that loses the name. Empty: it is deleted."""
+    @_builtins.property
+    def seen(self) -> Global___NameVersion:
+        """As of OpenArrayRequest; of a request with `expected_handle` alone."""
+
     def __init__(
         self,
         *,
@@ -503,10 +556,11 @@ class NameArrayRequest(_message.Message):
         expected_handle: _builtins.bytes = ...,
         keep_seconds: _builtins.float = ...,
         lease_id: _builtins.bytes = ...,
+        seen: Global___NameVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["seen", b"seen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_handle", b"expected_handle", "handle", b"handle", "keep_seconds", b"keep_seconds", "lease_id", b"lease_id", "name", b"name", "replace", b"replace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_handle", b"expected_handle", "handle", b"handle", "keep_seconds", b"keep_seconds", "lease_id", b"lease_id", "name", b"name", "replace", b"replace", "seen", b"seen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -543,16 +597,25 @@ class OpenArrayRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name: `NAME` of the caller's principal, or `PRINCIPAL/NAME`."""
+    @_builtins.property
+    def seen(self) -> Global___NameVersion:
+        """The last version that the client has seen. If a restart has lost it, so that
+        the name stands for the older values of a checkpoint, or for what was computed
+        from them, the answer is ARRAY_LOST. Unset: it accepts any.
+        """
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
+        seen: Global___NameVersion | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["seen", b"seen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "seen", b"seen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -40,9 +40,11 @@ class ArrayServiceStub(object):
 
     An array with a name has no lease. It stays until it is deleted, its time ends
     or the mesh restarts, after which it is as in the last checkpoint of
-    FileService, and counts as an array of its principal. A name belongs
-    to a principal, or to the server where it does not authenticate its callers,
-    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+    FileService, and counts as an array of its principal. Each value of a name has
+    a version, by which a client notices that a restart has lost values that it has
+    seen. A name belongs to a principal, or to the server where it does not
+    authenticate its callers, and has 1 to 64 ASCII letters, digits, `.`, `_` and
+    `-`.
 
     A principal may share a name with others, its guests. A guest reads the array
     that the name stands for, as an operand of calls, by GetArray, DescribeArray,
@@ -125,9 +127,11 @@ class ArrayServiceServicer(object):
 
     An array with a name has no lease. It stays until it is deleted, its time ends
     or the mesh restarts, after which it is as in the last checkpoint of
-    FileService, and counts as an array of its principal. A name belongs
-    to a principal, or to the server where it does not authenticate its callers,
-    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+    FileService, and counts as an array of its principal. Each value of a name has
+    a version, by which a client notices that a restart has lost values that it has
+    seen. A name belongs to a principal, or to the server where it does not
+    authenticate its callers, and has 1 to 64 ASCII letters, digits, `.`, `_` and
+    `-`.
 
     A principal may share a name with others, its guests. A guest reads the array
     that the name stands for, as an operand of calls, by GetArray, DescribeArray,
@@ -251,6 +255,7 @@ class ArrayServiceServicer(object):
         * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
         request does not allow to be replaced.
         * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        * UNAVAILABLE: MESH_NOT_READY: as OpenArray, of a request with `seen`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -268,6 +273,8 @@ class ArrayServiceServicer(object):
 
         Errors: as DescribeArray, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+        * UNAVAILABLE: MESH_NOT_READY: the last checkpoint has the array, and the mesh,
+        which restarts, not yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -397,9 +404,11 @@ class ArrayService(object):
 
     An array with a name has no lease. It stays until it is deleted, its time ends
     or the mesh restarts, after which it is as in the last checkpoint of
-    FileService, and counts as an array of its principal. A name belongs
-    to a principal, or to the server where it does not authenticate its callers,
-    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+    FileService, and counts as an array of its principal. Each value of a name has
+    a version, by which a client notices that a restart has lost values that it has
+    seen. A name belongs to a principal, or to the server where it does not
+    authenticate its callers, and has 1 to 64 ASCII letters, digits, `.`, `_` and
+    `-`.
 
     A principal may share a name with others, its guests. A guest reads the array
     that the name stands for, as an operand of calls, by GetArray, DescribeArray,

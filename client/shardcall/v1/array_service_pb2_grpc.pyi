@@ -27,9 +27,11 @@ class ArrayServiceStub:
 
     An array with a name has no lease. It stays until it is deleted, its time ends
     or the mesh restarts, after which it is as in the last checkpoint of
-    FileService, and counts as an array of its principal. A name belongs
-    to a principal, or to the server where it does not authenticate its callers,
-    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+    FileService, and counts as an array of its principal. Each value of a name has
+    a version, by which a client notices that a restart has lost values that it has
+    seen. A name belongs to a principal, or to the server where it does not
+    authenticate its callers, and has 1 to 64 ASCII letters, digits, `.`, `_` and
+    `-`.
 
     A principal may share a name with others, its guests. A guest reads the array
     that the name stands for, as an operand of calls, by GetArray, DescribeArray,
@@ -134,6 +136,7 @@ class ArrayServiceStub:
     * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
       request does not allow to be replaced.
     * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+    * UNAVAILABLE: MESH_NOT_READY: as OpenArray, of a request with `seen`.
     """
     OpenArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.OpenArrayRequest, _array_service_pb2.OpenArrayResponse]
     """Describes the array that a name stands for.
@@ -147,6 +150,8 @@ class ArrayServiceStub:
 
     Errors: as DescribeArray, and
     * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+    * UNAVAILABLE: MESH_NOT_READY: the last checkpoint has the array, and the mesh,
+      which restarts, not yet.
     """
     ShareArray: _grpc.UnaryUnaryMultiCallable[_array_service_pb2.ShareArrayRequest, _array_service_pb2.ShareArrayResponse]
     """Shares a name with another principal, or changes what that may do. The name
@@ -200,9 +205,11 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
     An array with a name has no lease. It stays until it is deleted, its time ends
     or the mesh restarts, after which it is as in the last checkpoint of
-    FileService, and counts as an array of its principal. A name belongs
-    to a principal, or to the server where it does not authenticate its callers,
-    and has 1 to 64 ASCII letters, digits, `.`, `_` and `-`.
+    FileService, and counts as an array of its principal. Each value of a name has
+    a version, by which a client notices that a restart has lost values that it has
+    seen. A name belongs to a principal, or to the server where it does not
+    authenticate its callers, and has 1 to 64 ASCII letters, digits, `.`, `_` and
+    `-`.
 
     A principal may share a name with others, its guests. A guest reads the array
     that the name stands for, as an operand of calls, by GetArray, DescribeArray,
@@ -341,6 +348,7 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
         * FAILED_PRECONDITION: NAME_TAKEN: the name stands for an array that the
           request does not allow to be replaced.
         * RESOURCE_EXHAUSTED: RESIDENT_LIMIT.
+        * UNAVAILABLE: MESH_NOT_READY: as OpenArray, of a request with `seen`.
         """
 
     @_abc_1.abstractmethod
@@ -360,6 +368,8 @@ class ArrayServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: as DescribeArray, and
         * INVALID_ARGUMENT: INVALID_PARAMETER: the name.
+        * UNAVAILABLE: MESH_NOT_READY: the last checkpoint has the array, and the mesh,
+          which restarts, not yet.
         """
 
     @_abc_1.abstractmethod

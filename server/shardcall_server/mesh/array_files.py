@@ -23,6 +23,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.compilation.program import Placement
 from shardcall_server.kernels.core.element_types import held_type
+from shardcall_server.link.block_checksums import blocks_of, check_blocks
 from shardcall_server.link.file_errors import damaged, file_error, replaced
 from shardcall_server.link.process_blocks import Bounds, crop
 from shardcall_server.mesh.placement import ParallelCopier, aligned_empty, bounds_of, held_blocks, shards_of
@@ -143,15 +144,19 @@ class FolderSource:
         folder: the descriptor of the folder.
         name: the name of the file.
         offset: the offset of its first element, in bytes.
+        block_checksums: those of the file's blocks; none if it was written without.
+        array_name: the name of the array, for errors.
     """
 
     type: ArrayType
     folder: int
     name: str
     offset: int
+    block_checksums: tuple[int, ...] = ()
+    array_name: str = ""
 
     def put(self, placement: Placement, copier: ParallelCopier, *, may_alias: bool) -> jax.Array:
-        """Puts the array on the devices; as `FileSource.put`.
+        """Puts the array on the devices, if all that is read of the file has its checksums; as `FileSource.put`.
 
         Raises:
             CallError: FILE_DAMAGED.
@@ -159,6 +164,7 @@ class FolderSource:
         try:
             fd = os.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self.folder)
             try:
+                check_blocks(fd, self._blocks(placement), self.block_checksums)
                 source = FileSource(self.type, ArrayFile(fd, self.offset), is_column_major=False, is_big_endian=False)
                 return source.put(placement, copier, may_alias=may_alias)
             finally:
@@ -167,9 +173,20 @@ class FolderSource:
             why = error.strerror if isinstance(error, OSError) else error.message
             raise CallError(
                 Reason.FILE_DAMAGED,
-                f"the array is in a checkpoint, whose file cannot be read ({why}); delete the array, or put it again",
+                f"the array {self.array_name!r} is in a checkpoint, whose file {self.name} cannot be read ({why}); put "
+                "the array again with replace=True, delete it, or have the administrator bring back the file",
                 field="handle",
+                metadata={"name": self.array_name},
             ) from None
+
+    def _blocks(self, placement: Placement) -> list[int]:
+        """Returns the numbers of the blocks with the header and the elements of this process."""
+        blocks, itemsize = {0}, held_type(self.type.dtype).itemsize
+        for box in boxes(held_blocks(placement), self.type.shape):
+            first = _position([low for low, _ in box], self.type.shape)
+            last = _position([high - 1 for _, high in box], self.type.shape)
+            blocks.update(blocks_of(self.offset + first * itemsize, self.offset + (last + 1) * itemsize))
+        return sorted(blocks)
 
 
 @dataclass(frozen=True)
@@ -326,6 +343,14 @@ def _contiguous_from(bounds: Bounds, shape: Sequence[int]) -> int:
     while axis and bounds[axis - 1] == (0, shape[axis - 1]):
         axis -= 1
     return axis
+
+
+def _position(index: Sequence[int], shape: Sequence[int]) -> int:
+    """Returns the number of elements before one of a row-major array."""
+    position = 0
+    for i, size in zip(index, shape, strict=True):
+        position = position * size + i
+    return position
 
 
 def _size(bounds: Bounds) -> int:

@@ -371,7 +371,9 @@ class Commands:
                 except CallError as error:  # of this array, which is ARRAY_LOST
                     structlog.get_logger().warning("an array is not declared", reason=error.message)
                 else:
-                    in_folder = FolderSource(put.type, folder, file.name, file.offset)
+                    in_folder = FolderSource(
+                        put.type, folder, file.name, file.offset, tuple(file.block_checksums), file.array_name
+                    )
                     self._arrivals.declare(put, UnreadableSource(failure) if failure is not None else in_folder)
             if failure is not None:  # the arrays are declared all the same: all processes read one together
                 raise failure

@@ -149,7 +149,7 @@ class ZarrSource:
                 if _ERROR_CODE.search(str(error)):
                     raise file_error(_system_error(error)) from error
                 structlog.get_logger().warning("a chunk of a Zarr array cannot be read", error=str(error)[:1000])
-                raise damaged_zarr("has a chunk that its codecs cannot decode") from error
+                raise damaged_zarr("has a chunk that its codecs cannot decode, or whose checksum is wrong") from error
             if has_invalid(piece.reshape(-1).view(np.uint8), self.type.dtype):
                 raise damaged_zarr(f"has a byte that stands for no value of the type {self.type.dtype.name}")
             yield bounds, piece.view(held)

@@ -63,6 +63,9 @@ class CheckpointArray(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     ENDS_AT_SECONDS_FIELD_NUMBER: _builtins.int
     CREATED_AT_SECONDS_FIELD_NUMBER: _builtins.int
+    HISTORY_FIELD_NUMBER: _builtins.int
+    BLOCK_CHECKSUMS_FIELD_NUMBER: _builtins.int
+    TIME_SECONDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, without a principal."""
     handle: _builtins.bytes
@@ -79,6 +82,10 @@ class CheckpointArray(_message.Message):
     """The moment since which the array is on the mesh, in seconds since 1970-01-01
     00:00 UTC. 0: it is not known.
     """
+    time_seconds: _builtins.float
+    """The moment at which the name stood for these values, in seconds since
+    1970-01-01 00:00 UTC. 0: that of the checkpoint.
+    """
     @_builtins.property
     def type(self) -> _array_pb2.ArrayType:
         """The type."""
@@ -90,6 +97,16 @@ class CheckpointArray(_message.Message):
     @_builtins.property
     def spec(self) -> _mesh_pb2.PartitionSpec:
         """The partitioning."""
+
+    @_builtins.property
+    def history(self) -> Global___NameHistory:
+        """The versions of the name until these values."""
+
+    @_builtins.property
+    def block_checksums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The XXH3 checksums, of 64 bits, of the file's blocks of 1 MiB, of which the last
+        may be shorter. None: the file was written before there were any.
+        """
 
     def __init__(
         self,
@@ -103,11 +120,77 @@ class CheckpointArray(_message.Message):
         offset: _builtins.int = ...,
         ends_at_seconds: _builtins.float = ...,
         created_at_seconds: _builtins.float = ...,
+        history: Global___NameHistory | None = ...,
+        block_checksums: _abc.Iterable[_builtins.int] | None = ...,
+        time_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh", "spec", b"spec", "type", b"type"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["history", b"history", "mesh", b"mesh", "spec", b"spec", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at_seconds", b"created_at_seconds", "ends_at_seconds", b"ends_at_seconds", "file", b"file", "handle", b"handle", "mesh", b"mesh", "name", b"name", "offset", b"offset", "spec", b"spec", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_checksums", b"block_checksums", "created_at_seconds", b"created_at_seconds", "ends_at_seconds", b"ends_at_seconds", "file", b"file", "handle", b"handle", "history", b"history", "mesh", b"mesh", "name", b"name", "offset", b"offset", "spec", b"spec", "time_seconds", b"time_seconds", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckpointArray: _TypeAlias = CheckpointArray  # noqa: Y015
+
+@_typing.final
+class NameHistory(_message.Message):
+    """The versions of the values of a name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    RESTORATIONS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    """The number of values that the name has had, the present ones included."""
+    @_builtins.property
+    def restorations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NameRestoration]:
+        """The restarts after which the name went on from an earlier version, oldest
+        first, each with a larger number than the one before. The first one is where
+        the numbers begin.
+        """
+
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        restorations: _abc.Iterable[Global___NameRestoration] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "restorations", b"restorations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NameHistory: _TypeAlias = NameHistory  # noqa: Y015
+
+@_typing.final
+class NameRestoration(_message.Message):
+    """A restart after which a name went on from the version of a checkpoint."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_MICROSECONDS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_SECONDS_FIELD_NUMBER: _builtins.int
+    time_microseconds: _builtins.int
+    """The time, in microseconds since 1970-01-01 00:00 UTC."""
+    number: _builtins.int
+    """The number of the version; later ones that were counted before are lost."""
+    checkpoint_seconds: _builtins.float
+    """The moment of the checkpoint, in seconds since 1970-01-01 00:00 UTC. 0: there
+    was none, and the name was given anew.
+    """
+    def __init__(
+        self,
+        *,
+        time_microseconds: _builtins.int = ...,
+        number: _builtins.int = ...,
+        checkpoint_seconds: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_seconds", b"checkpoint_seconds", "number", b"number", "time_microseconds", b"time_microseconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NameRestoration: _TypeAlias = NameRestoration  # noqa: Y015

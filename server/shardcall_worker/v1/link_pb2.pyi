@@ -1321,13 +1321,21 @@ class DeclareArrays(_message.Message):
         ARRAY_FIELD_NUMBER: _builtins.int
         NAME_FIELD_NUMBER: _builtins.int
         OFFSET_FIELD_NUMBER: _builtins.int
+        BLOCK_CHECKSUMS_FIELD_NUMBER: _builtins.int
+        ARRAY_NAME_FIELD_NUMBER: _builtins.int
         name: _builtins.str
         """The name of the file in the folder."""
         offset: _builtins.int
         """The offset of the first element."""
+        array_name: _builtins.str
+        """The name of the array, for errors."""
         @_builtins.property
         def array(self) -> Global___PutArray:
             """The array, without data."""
+
+        @_builtins.property
+        def block_checksums(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+            """The checksums of the file's blocks, as of CheckpointArray."""
 
         def __init__(
             self,
@@ -1335,10 +1343,12 @@ class DeclareArrays(_message.Message):
             array: Global___PutArray | None = ...,
             name: _builtins.str = ...,
             offset: _builtins.int = ...,
+            block_checksums: _abc.Iterable[_builtins.int] | None = ...,
+            array_name: _builtins.str = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _typing.Literal["array", b"array"]  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "name", b"name", "offset", b"offset"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["array", b"array", "array_name", b"array_name", "block_checksums", b"block_checksums", "name", b"name", "offset", b"offset"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,6 +38,10 @@ _Value = TypeVar("_Value")
 class NamedArrays:
     """The arrays of a client that have names; safe to use from several threads at once.
 
+    It keeps the version of each name that the client has seen last, in any of its objects, and sends it with every use.
+    If a restart of the mesh or the server has lost that version, the server refuses the use, until `open` or `name` has
+    accepted what the name stands for.
+
     Args:
         transport: the connection to the server.
         sender: what sends submitted calls, which make arrays, too.
@@ -51,6 +55,23 @@ class NamedArrays:
         self._passed = passed
         # Held from the check that a base has the values that it had to their replacement by those of its name.
         self._replacing = lock("the lock of arrays with names")
+        self._seen: dict[str, array_service_pb2.NameVersion] = {}  # by name; under the same lock
+
+    def seen(self, name: str) -> array_service_pb2.NameVersion | None:
+        """Returns the last version of a name that this client has seen; None if it has seen none."""
+        return self._seen.get(name)
+
+    def see(self, name: str, version: array_service_pb2.NameVersion) -> None:
+        """Puts down a version that the client has seen, unless it has seen a later one."""
+        with self._replacing:
+            if (before := self._seen.get(name)) is None or _moment(before) < _moment(version):
+                self._seen[name] = version
+
+    def _accept(self, array: array_service_pb2.ArrayDescription) -> array_service_pb2.ArrayDescription:
+        """Puts down the version of an array, whatever the client has seen before; returns the array."""
+        with self._replacing:
+            self._seen[array.name] = array.version
+        return array
 
     def name(
         self, array: Handle, name: str, deadline: Deadline, *, replaces: bool, keep_s: float, lease_id: bytes = b""
@@ -71,7 +92,7 @@ class NamedArrays:
             request = array_service_pb2.NameArrayRequest(
                 handle=handle_of(target), name=name, replace=replaces, keep_seconds=keep_s, lease_id=lease_id
             )
-            self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+            self._accept(self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline).array)
         self._stay(handle_of(target))
         if isinstance(target, ArrayVersion) and target.base is not None and (base := target.base()) is not None:
             base.name = name
@@ -106,6 +127,7 @@ class NamedArrays:
         handle = array._version.handle
         array._store.name = ""
         if before is not None:
+            self._accept(before)
             request = array_service_pb2.NameArrayRequest(
                 handle=before.handle, name=before.name, replace=True, keep_seconds=before.expires_in_seconds
             )
@@ -120,10 +142,12 @@ class NamedArrays:
 
     def open(self, owner: Owner, name: str, deadline: Deadline) -> RemoteArray:
         """Returns the array that a name stands for."""
-        return described(owner, self._sender.here, self._open(name, deadline))
+        return described(owner, self._sender.here, self._accept(self._open(name, deadline)))
 
-    def _open(self, name: str, deadline: Deadline) -> array_service_pb2.ArrayDescription:
-        request = array_service_pb2.OpenArrayRequest(name=checked_address(name))
+    def _open(
+        self, name: str, deadline: Deadline, seen: array_service_pb2.NameVersion | None = None
+    ) -> array_service_pb2.ArrayDescription:
+        request = array_service_pb2.OpenArrayRequest(name=checked_address(name), seen=seen)
         return self._transport.unary(self._transport.stubs.arrays.OpenArray, request, deadline).array
 
     def save_checkpoint(self, names: Sequence[str], deadline: Deadline) -> SavedCheckpoint:
@@ -147,7 +171,8 @@ class NamedArrays:
     def refresh(self, base: ArrayBase, deadline: Deadline) -> None:
         """Gives a base the values that its name stands for now."""
         before = base.version
-        answer = self._open(base.name, deadline)
+        answer = self._open(base.name, deadline, self.seen(base.name))
+        self.see(base.name, answer.version)
         if answer.handle == before.handle:
             return
         version = described(before.owner, self._sender.here, answer)._store.version
@@ -175,10 +200,15 @@ class NamedArrays:
             with self._passed.using([version], ["the array"], deadline):
                 # Here, since its call has another handle where the server refused the call stream.
                 request = array_service_pb2.NameArrayRequest(
-                    handle=version.handle, name=base.name, expected_handle=before.handle, lease_id=self._lease.lease_id
+                    handle=version.handle,
+                    name=base.name,
+                    expected_handle=before.handle,
+                    lease_id=self._lease.lease_id,
+                    seen=self.seen(base.name),
                 )
                 try:
-                    self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+                    answer = self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+                    self.see(base.name, answer.array.version)
                 except InvalidRequestError as error:  # which says more than the failed call of the array
                     refusal = error
             if refusal is not None:
@@ -222,12 +252,17 @@ class NamedArrays:
         """Takes the name from an object whose array is to be deleted; returns the array, unless others own it."""
         if "/" in array._store.name:
             return []
+        self._seen.pop(array._store.name, None)  # whatever a restart has left of it is to go
         try:
             return [self._passed.version_of(array)]
         except ArrayLostError:
             return []
         finally:
             array._store.name = ""
+
+
+def _moment(version: array_service_pb2.NameVersion) -> tuple[int, int]:
+    return version.since_microseconds, version.number
 
 
 def _of_another(name: str, refusal: str, advice: str) -> InvalidOperandError:

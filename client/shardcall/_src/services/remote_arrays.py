@@ -190,8 +190,10 @@ class RemoteArrays:
             buffer = None if shared is None else shared.result_buffer
             space = None if buffer is None else buffer.message()
             handle = b"" if name else handle_of(array)
-            request = array_service_pb2.GetArrayRequest(handle=handle, name=name, result_space=space)
-            read = partial(array_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer)
+            seen = self.names.seen(name) if name else None
+            request = array_service_pb2.GetArrayRequest(handle=handle, name=name, result_space=space, seen=seen)
+            on_version = partial(self.names.see, name) if name else None
+            read = partial(array_answer, max_bytes=self._limits.max_call_bytes, buffer=buffer, on_version=on_version)
             return self._transport.get_array(request, read, deadline, shares=shared is not None)
 
         nbytes = array.nbytes if isinstance(array, ArrayVersion) else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from shardcall._src.display.meters import SILENT, Meter
 from shardcall._src.memory.result_buffer import ResultBuffer
-from shardcall.v1 import kernel_pb2, kernel_service_pb2, timing_pb2
+from shardcall.v1 import array_service_pb2, kernel_pb2, kernel_service_pb2, timing_pb2
 from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.element_types import DTYPES
@@ -96,13 +96,24 @@ def stream_answer(
 
 
 def array_answer(
-    messages: Iterator[ArrayMessage], meter: Meter = SILENT, *, max_bytes: int, buffer: ResultBuffer | None = None
+    messages: Iterator[ArrayMessage],
+    meter: Meter = SILENT,
+    *,
+    max_bytes: int,
+    buffer: ResultBuffer | None = None,
+    on_version: Callable[[array_service_pb2.NameVersion], None] | None = None,
 ) -> NDArray:
-    """Returns the array in a stream of messages; arguments and errors as for `stream_answer`."""
+    """Returns the array in a stream of messages; arguments and errors as for `stream_answer`.
+
+    Args:
+        on_version: called with the version of the values, which those of a name have.
+    """
     first = next(messages, None)
     if isinstance(first, Chunk) or first is None or not first.HasField("header"):
         raise broken(f"{_message_field(first)} came where the header was due")
     results, _ = _collect([first.header.array], messages, meter, max_bytes, buffer)
+    if on_version is not None:
+        on_version(first.header.version)
     return only_array(results)
 
 

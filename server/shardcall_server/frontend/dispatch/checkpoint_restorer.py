@@ -17,7 +17,8 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.array_writer import device_bytes_of, plan_of
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.supervisor import ReadyMesh
-from shardcall_server.frontend.files.checkpoint_folder import CheckpointArray, CheckpointFolder, is_expired
+from shardcall_server.frontend.files.checkpoint_folder import CheckpointArray, CheckpointFolder, is_expired, time_of
+from shardcall_server.frontend.memory.name_versions import restored
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
 from shardcall_server.frontend.rpc.promise import Promise
@@ -67,7 +68,7 @@ class CheckpointRestorer:
         self._folder = folder
         self._host_resources = host_resources
         self._table = host_resources.array_table
-        self._begun_epoch = self._restored_epoch = 0  # the meshes whose restoration has begun, and is complete
+        self._begun_epoch = 0  # the mesh whose restoration has begun
 
     def check_restored(self, mesh: ReadyMesh) -> None:
         """Refuses to replace a checkpoint whose arrays are not on the mesh yet.
@@ -75,7 +76,7 @@ class CheckpointRestorer:
         Raises:
             CallError: FILES_UNAVAILABLE.
         """
-        if self._restored_epoch != mesh.session.epoch:
+        if self._folder.restored_epoch != mesh.session.epoch:
             raise CallError(
                 Reason.FILES_UNAVAILABLE,
                 "the checkpoints belong to another server, which has the same --array-dir, or are being restored; save "
@@ -84,7 +85,7 @@ class CheckpointRestorer:
 
     def adopt(self, mesh: ReadyMesh) -> None:
         """Restores the checkpoints of another server that has ended, or what a fault has left of a restoration."""
-        if self._restored_epoch != mesh.session.epoch:
+        if self._folder.restored_epoch != mesh.session.epoch:
             with contextlib.suppress(SessionEndedError):  # the next mesh gets them
                 self.restore(mesh)
 
@@ -106,7 +107,7 @@ class CheckpointRestorer:
         except CallError as error:  # `adopt` tries again
             structlog.get_logger().warning("the checkpoints are not restored yet", reason=error.message)
         else:
-            self._restored_epoch = mesh.session.epoch
+            self._folder.restored_epoch = mesh.session.epoch
         finally:
             answers.end()
         return answers.done
@@ -186,12 +187,19 @@ class CheckpointRestorer:
         self, mesh: ReadyMesh, owner: str, array: CheckpointArray, command: link_pb2.DeclareArrays
     ) -> Reservation:
         """Reserves memory for an array, and adds it to the command."""
+        self._folder.check_file(array)
         put = link_pb2.PutArray(type=array.type, mesh=array.mesh, spec=mesh_pb2.OptionalPartitionSpec(spec=array.spec))
         array_type = decode_array_type(array.type, "type")
         nbytes = device_bytes_of(array_type, plan_of(array_type, put, len(mesh.ready.devices)))
         reservation = self._table.reserve(secrets.token_bytes(_LEASE_ID_BYTES), nbytes, owner)
         put.array_id = reservation.array_id
-        command.files.add(array=put, name=array.file, offset=array.offset)
+        command.files.add(
+            array=put,
+            name=array.file,
+            offset=array.offset,
+            block_checksums=array.block_checksums,
+            array_name=array.name,
+        )
         return reservation
 
     def _commit(
@@ -208,8 +216,9 @@ class CheckpointRestorer:
         age_s = max(time.time() - array.created_at_seconds, 0.0) if array.created_at_seconds else 0.0
         resident = reservation.commit(epoch, array_type, plan.mesh, plan.results[0], nbytes, array.handle, age_s=age_s)
         keep_s = max(array.ends_at_seconds - time.time(), 1e-3) if array.ends_at_seconds else 0.0
+        history = restored(array.history, time_of(array, self._folder.last(owner)))
         try:
-            self._table.name(array.handle, array.name, owner, keep_s=keep_s)
+            self._table.name(array.handle, array.name, owner, keep_s=keep_s, history=history)
         except CallError:
             self._table.withdraw(resident)
             raise

@@ -91,6 +91,7 @@ class CheckpointWriter:
                 file.release()
             if save.new_files:
                 await _written(call, running, save.resident_arrays)
+                save.add_checksums(call)
             return save.enter()
         finally:
             running.when_done(partial(self._end, owner, done, save))
@@ -177,6 +178,18 @@ class _Save:
             except SessionEndedError:
                 raise mesh_restarted() from None
 
+    def add_checksums(self, call: ServerCall) -> None:
+        """Adds their checksums to the arrays that were written.
+
+        Raises:
+            CallError: FILES_UNAVAILABLE; the deadline passed or the caller left.
+        """
+        new_files = {*self.new_files}
+        for array in self._arrays:
+            if array.file in new_files:
+                self._folder.add_checksums(array)
+                call.check("saving the checkpoint")
+
     def enter(self) -> Checkpoint:
         """Makes the arrays, which are on the disk, the last checkpoint, without those that were deleted meanwhile.
 
@@ -205,24 +218,26 @@ class _Save:
 
     def _described(self, resident: ResidentArray) -> CheckpointArray:
         """Returns an array as a checkpoint has it: in the file of the last one, or else in a new one."""
-        ends_at_seconds = ends_at(resident.expires_at - self._table.now())
+        assert resident.history is not None  # it has a name
         before = self._folder.find(resident.owner, resident.name)
+        array = CheckpointArray()
         if before is not None and before.handle == resident.handle:
-            array = CheckpointArray()
             array.CopyFrom(before)
-            array.ends_at_seconds = ends_at_seconds
-            return array
-        return CheckpointArray(
-            name=resident.name,
-            handle=resident.handle,
-            type=encode_array_type(resident.type),
-            mesh=resident.mesh,
-            spec=resident.placement.spec,
-            file=new_file(),
-            offset=len(header_of(resident.type)),
-            ends_at_seconds=ends_at_seconds,
-            created_at_seconds=self._time_s - (self._table.now() - resident.created_at),
-        )
+        else:
+            array = CheckpointArray(
+                name=resident.name,
+                handle=resident.handle,
+                type=encode_array_type(resident.type),
+                mesh=resident.mesh,
+                spec=resident.placement.spec,
+                file=new_file(),
+                offset=len(header_of(resident.type)),
+                created_at_seconds=self._time_s - (self._table.now() - resident.created_at),
+            )
+        array.ends_at_seconds = ends_at(resident.expires_at - self._table.now())
+        array.time_seconds = self._time_s
+        array.history.CopyFrom(resident.history)
+        return array
 
     def _others(self) -> list[CheckpointArray]:
         """Returns the arrays of the last checkpoint that stay beside these: those that could not be restored do."""

@@ -1,9 +1,11 @@
 """Checkpoints of the arrays with names of all principals, in a folder below that of the arrays' files.
 
-A checkpoint is one file with a checksum, which names npy files with the values of its arrays; arrays that have not
-changed share theirs with the checkpoint before. Every file is written under a name of its own and brought to the disk
-before a checkpoint names it. The checkpoint before the last one stays until the next, so that one which was cut off or
-damaged costs nothing older.
+A checkpoint is one file with two copies of a list, each with a checksum. The list names npy files with the values of
+its arrays, and has the checksums of their blocks; arrays that have not changed share theirs with the checkpoint before.
+Every file is written under a name of its own and brought to the disk before a checkpoint names it.
+
+The checkpoint before the last one stays until the next, for the administrator: if the last one is damaged in both
+copies, no array is restored, and nothing that is in the folder is removed.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import structlog
-from google.protobuf.message import DecodeError
 
-from shardcall_core.call_error import CallError
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.locks import check_held, lock
+from shardcall_server.link.block_checksums import blocks_of, checksums
 from shardcall_server.link.file_errors import file_error
 from shardcall_server.link.wire import decode_array_type
 from shardcall_server.settings import SettingsError
@@ -62,6 +64,7 @@ class CheckpointFolder:
         marker: the name of a file that this server has made in it, by which other hosts recognize it; empty for none.
         is_held: True once the checkpoints belong to this server, which no other server ends.
         unrestored: by principal and name, why an array of the last checkpoint is not on the mesh.
+        restored_epoch: the epoch of the mesh that has the other arrays; 0 until there is one.
 
     Raises:
         SettingsError: the folder cannot be used.
@@ -72,10 +75,13 @@ class CheckpointFolder:
         self._lock = lock("the lock of the checkpoints", FOLDER_ORDER)
         self._kept: dict[str, list[tuple[int, Checkpoint]]] = {}  # by principal, the last one last
         self._arrays: dict[str, dict[str, CheckpointArray]] = {}  # of the last one, by principal and name
-        self._damaged: dict[str, list[str]] = {}  # files by principal
+        self._sequences: dict[str, int] = {}  # of the last checkpoint, which may be damaged, by principal
+        self._damaged: dict[str, str] = {}  # the last damaged checkpoint, by principal
+        self._spared: set[str] = set()  # what was there beside a damaged one, with which it may be mended
         self._deleted: dict[str, list[tuple[str, bytes]]] = {}  # during a save: names and handles by principal
         self._declared: set[str] = set()  # files that the present mesh may still read
         self.unrestored: dict[tuple[str, str], str] = {}
+        self.restored_epoch = 0
         self.is_held = False
         self.path = _NAME
         self.marker = ""
@@ -159,20 +165,70 @@ class CheckpointFolder:
         array = self.find(owner, name)
         return array is not None and array.handle == handle
 
+    def is_awaited(self, owner: str, name: str) -> bool:
+        """Returns whether the next mesh is to have an array of the last checkpoint."""
+        return not self.restored_epoch and self.find(owner, name) is not None
+
+    def end_epoch(self, epoch: int) -> None:
+        """Ends the mesh that has the arrays, if it is the one of an epoch."""
+        if self.restored_epoch == epoch:
+            self.restored_epoch = 0
+
     def note(self, owner: str, name: str = "") -> str:
         """Returns a part of an error about a lost array: what the last checkpoint has; empty if there is none."""
         checkpoint = self.last(owner)
+        if not self._kept.get(owner) and owner in self._damaged:
+            return (
+                f"; the last checkpoint, {self._damaged[owner]} in {_NAME}, is damaged, so that no name is restored: "
+                "have the administrator mend that file, or remove it to go back to the checkpoint before"
+            )
         if not checkpoint.arrays:
             return ""
-        when = datetime.fromtimestamp(checkpoint.time_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        if (array := self.find(owner, name)) is None:
+            when, what = moment(checkpoint.time_seconds), "does not have it"
+            if not name:
+                what = "has the values of its names then, for client.open(name)"
+            return f"; the last checkpoint, of {when}, {what}"
+        when = moment(time_of(array, checkpoint))
         if (owner, name) in self.unrestored:
             why = self.unrestored[owner, name]
             return (
                 f"; the last checkpoint, of {when}, has it, but {why}; put another array under the name to replace it"
             )
-        if name and self.find(owner, name) is None:
-            return f"; the last checkpoint, of {when}, does not have it"
-        return f"; the last checkpoint, of {when}, has the values of its names then, for client.open(name)"
+        return f"; the last checkpoint, of {when}, has its values then, for client.open(name)"
+
+    def check_file(self, array: CheckpointArray) -> None:
+        """Checks that the file of an array is there, with all of its bytes.
+
+        Raises:
+            CallError: FILE_DAMAGED, FILES_UNAVAILABLE.
+        """
+        try:
+            status = os.stat(array.file, dir_fd=self.fd, follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise file_error(error) from error
+            what = "is missing"
+        else:
+            if status.st_size == file_bytes(array):
+                return
+            what = f"has {status.st_size:,} bytes of {file_bytes(array):,}"
+        raise CallError(Reason.FILE_DAMAGED, f"its file {array.file} in {_NAME} {what}", field="name")
+
+    def add_checksums(self, array: CheckpointArray) -> None:
+        """Adds the checksums of the file of an array, which is on the disk, to an array of a checkpoint.
+
+        Raises:
+            CallError: FILES_UNAVAILABLE.
+        """
+        try:
+            fd = os.open(array.file, os.O_RDONLY | _FLAGS, dir_fd=self.fd)
+            try:
+                array.block_checksums.extend(checksums(fd, blocks_of(0, file_bytes(array))))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise file_error(error) from error
 
     @contextmanager
     def changing(self) -> Iterator[None]:
@@ -250,26 +306,26 @@ class CheckpointFolder:
         """
         check_held(self._lock)
         kept = self._kept.get(owner, [])
-        sequence = kept[-1][0] + 1 if kept else 1
+        sequence = self._sequences.get(owner, 0) + 1
         if not checkpoint.arrays and not kept:
             return
         try:
             self._write(_file_of(owner, sequence), checkpoint)
         except OSError as error:
             raise file_error(error) from error
+        self._sequences[owner] = sequence
         now = [*kept, (sequence, checkpoint)]
         self._kept[owner] = now[-_KEPT if keeps_before else -1 :]
         self._arrays[owner] = {array.name: array for array in checkpoint.arrays}
-        self.remove(set(self._damaged.pop(owner, ())) - {_file_of(owner, sequence)})
         gone = now[: -len(self._kept[owner])]
         self.remove(_file_of(owner, number) for number, _ in gone)
         files = {array.file for _, left in self._kept[owner] for array in left.arrays}
         self.remove({array.file for _, left in gone for array in left.arrays} - files)
 
     def remove(self, files: Iterable[str]) -> None:
-        """Removes files that no checkpoint names."""
+        """Removes files that no checkpoint names, and no damaged one may name."""
         for file in files:
-            if file not in self._declared:
+            if file not in self._declared and file not in self._spared:
                 with contextlib.suppress(OSError):  # the next start removes it
                     os.unlink(file, dir_fd=self.fd)
 
@@ -278,7 +334,7 @@ class CheckpointFolder:
         os.fsync(self.fd)  # the names of the arrays' files
         fd = os.open(_TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, 0o600, dir_fd=self.fd)
         with open(fd, "wb") as file:
-            file.write(hashlib.sha256(body).digest() + body)
+            file.write(2 * (hashlib.sha256(body).digest() + body))
             file.flush()
             os.fsync(fd)
         os.rename(_TEMPORARY, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
@@ -288,52 +344,59 @@ class CheckpointFolder:
         """Reads the checkpoints; removes files of earlier servers that none names, unless one is damaged."""
         there = set(os.listdir(self.fd))
         self.remove(name for name in there if name.endswith(_MARKER))
-        self._kept, self._arrays, self._damaged = {}, {}, {}
+        self._kept, self._arrays, self._sequences, self._damaged = {}, {}, {}, {}
         by_owner: dict[str, list[tuple[int, str]]] = {}
         for file in there:
             if match := _FILE.fullmatch(file):
                 owner = "" if match["owner"] == _NOBODY else match["owner"]
                 by_owner.setdefault(owner, []).append((int(match["sequence"], 16), file))
         for owner, files in by_owner.items():
+            kept = self._kept.setdefault(owner, [])
             for sequence, file in sorted(files):
+                self._sequences[owner] = sequence
                 checkpoint = self._parsed(file)
                 if checkpoint is None:
-                    self._damaged.setdefault(owner, []).append(file)
-                    structlog.get_logger().warning("a checkpoint is damaged and left out", principal=owner, file=file)
+                    kept.clear()  # so that no older values stand where newer ones were
+                    self._damaged[owner] = file
+                    structlog.get_logger().warning("a checkpoint is damaged", principal=owner, file=file)
                     continue
-                kept = self._kept.setdefault(owner, [])
                 kept.append((sequence, checkpoint))
                 del kept[:-_KEPT]
-                self._arrays[owner] = {array.name: array for array in checkpoint.arrays}
-        if not self._damaged:
-            named = {_file_of(owner, sequence) for owner, kept in self._kept.items() for sequence, _ in kept}
-            self.remove(there - named - self._named_files() - {_LOCK})
+            self._arrays[owner] = {array.name: array for array in self.last(owner).arrays}
+        named = {_file_of(owner, sequence) for owner, kept in self._kept.items() for sequence, _ in kept}
+        self._spared = there if self._damaged else set()
+        self.remove(there - named - self._named_files() - {_LOCK})
 
     def _parsed(self, file: str) -> Checkpoint | None:
-        """Returns the checkpoint in a file; None if it is damaged, or a file of an array is not complete."""
+        """Returns the checkpoint in a file; None if it is damaged."""
         try:
             with open(os.open(file, os.O_RDONLY | _FLAGS, dir_fd=self.fd), "rb") as opened:
-                data = opened.read(_MAX_CHECKPOINT_BYTES)
-            body = data[_DIGEST_BYTES:]
-            if hashlib.sha256(body).digest() != data[:_DIGEST_BYTES]:
-                return None
-            checkpoint = Checkpoint.FromString(body)
-            for array in checkpoint.arrays:
-                status = os.stat(array.file, dir_fd=self.fd, follow_symlinks=False)
-                if status.st_size != file_bytes(array):
-                    return None
+                data = opened.read(2 * _MAX_CHECKPOINT_BYTES)
         except OSError as error:
             if error.errno in _GONE:
                 return None
             raise  # such as a lack of descriptors, which says nothing about the file
-        except (DecodeError, CallError):
-            return None
-        return checkpoint
+        middle = len(data) // 2
+        for copy in (data[:middle], data[middle:], data):  # the first servers wrote one copy
+            body = copy[_DIGEST_BYTES:]
+            if hashlib.sha256(body).digest() == copy[:_DIGEST_BYTES]:
+                return Checkpoint.FromString(body)
+        return None
 
 
 def file_bytes(array: CheckpointArray) -> int:
     """Returns the size of the file of an array."""
     return array.offset + decode_array_type(array.type, "type").nbytes
+
+
+def time_of(array: CheckpointArray, checkpoint: Checkpoint) -> float:
+    """Returns the moment at which a name stood for the values that a checkpoint has, in seconds since 1970-01-01."""
+    return array.time_seconds or checkpoint.time_seconds
+
+
+def moment(seconds: float) -> str:
+    """Returns a moment as errors show it, from seconds since 1970-01-01 00:00 UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def is_expired(array: CheckpointArray) -> bool:

@@ -42,6 +42,7 @@ _REQUIRED = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_val
 _OTHERS = frozenset({"zarr_format", "node_type", "attributes", "dimension_names", "storage_transformers"})
 _CODECS = ("bytes", "transpose", "gzip", "zstd", "blosc", "crc32c", "sharding_indexed")
 _ELEMENT_TYPES = {name: dtype for name, dtype in NAMED.items() if name != "uint4"}  # tensorstore has no uint4
+_CRC32C_BYTES = 4  # of the checksum behind a chunk
 _FILL_TEXT = re.compile(r"NaN|-?Infinity|0x[0-9a-fA-F]{1,16}")
 
 
@@ -83,7 +84,7 @@ class ZarrMetadata:
     @property
     def written_bytes(self) -> int:
         """The bytes of all files of an array that this server writes."""
-        return len(self.file) + _count(self.type.shape, self.chunk_shape) * self.chunk_bytes
+        return len(self.file) + _count(self.type.shape, self.chunk_shape) * (self.chunk_bytes + _CRC32C_BYTES)
 
 
 def metadata_of(array_type: ArrayType, block_shape: Sequence[int], *, divides_blocks: bool = False) -> ZarrMetadata:
@@ -120,7 +121,7 @@ def metadata_of(array_type: ArrayType, block_shape: Sequence[int], *, divides_bl
         chunk_shape=chunk_shape,
         key_encoding={"name": "default", "configuration": {"separator": "/"}},
         fill_value=_zero(dtype),
-        codecs=[{"name": "bytes", **endian}],
+        codecs=[{"name": "bytes", **endian}, {"name": "crc32c"}],
     )
     return ZarrMetadata(array_type, text, chunk_shape, chunk_shape)
 

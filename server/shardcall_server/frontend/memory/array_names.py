@@ -11,6 +11,7 @@ from shardcall_core.array_names import MAX_NAME, NAME
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_server.frontend.memory.array_guests import ArrayGuests
 from shardcall_server.frontend.memory.leases import ResidentArray
+from shardcall_server.frontend.memory.name_versions import NameHistory, begun, now_us, written
 
 
 class ArrayNames:
@@ -31,6 +32,7 @@ class ArrayNames:
         self._arrays: dict[tuple[str, str], ResidentArray] = {}  # by owner and name
         # The ends of arrays, the first one first; some are of arrays that have gone, or lost the name.
         self._ends: list[tuple[float, str, str]] = []
+        self._mesh_began_us = now_us()
 
     def __len__(self) -> int:
         return len(self._arrays)
@@ -42,6 +44,17 @@ class ArrayNames:
     def find(self, owner: str, name: str) -> ResidentArray | None:
         """Returns the array that a name of an owner stands for; None if there is none."""
         return self._arrays.get((owner, name))
+
+    def end_mesh(self) -> None:
+        """Begins the versions of new names after all that clients may have seen on the mesh that has ended."""
+        self._mesh_began_us = max(now_us(), self._mesh_began_us + 1)
+
+    def history(self, owner: str, name: str, resident: ResidentArray) -> NameHistory:
+        """Returns the history that a name has when it stands for an array, which may have it already."""
+        before = self.find(owner, name)
+        if before is None or before.history is None:
+            return begun(self._mesh_began_us)
+        return before.history if before.array_id == resident.array_id else written(before.history)
 
     def put(self, resident: ResidentArray, writer: str = "", handle: bytes = b"") -> None:
         """Has the name of an array stand for it, and no longer for another one; the guests of the name stay.
@@ -119,6 +132,16 @@ def no_array(text: str, note: str = "") -> CallError:
         Reason.ARRAY_LOST,
         f"no array has the name {shorten(text)!r}: none was put under it, it was deleted, its time ended, or the mesh "
         f"or the server restarted; list the names by client.list(), or put the array again{note}",
+        field="name",
+        metadata={"name": shorten(text)},
+    )
+
+
+def not_yet_restored(text: str) -> CallError:
+    """Returns the error of a name of a checkpoint that the next mesh is to have."""
+    return CallError(
+        Reason.MESH_NOT_READY,
+        f"the mesh is started again, and then has the array {shorten(text)!r} of the last checkpoint; repeat the call",
         field="name",
         metadata={"name": shorten(text)},
     )

@@ -14,6 +14,7 @@ from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.token_fields import PrincipalLimits, no_limits
+from shardcall_server.frontend.memory.name_versions import NameHistory, version_of
 from shardcall_server.frontend.rpc.promise import Promise
 
 _LEASE_ID_BYTES = range(16, 65)
@@ -37,6 +38,7 @@ class ResidentArray:
         name: its name for the clients of its owner; empty if it has none.
         expires_at: the moment of its end, which only an array with a name has.
         guest: the principal that its name is shared with and that has this handle; empty for the owner's array.
+        history: the versions of its name; None if it has none.
     """
 
     handle: bytes
@@ -52,6 +54,7 @@ class ResidentArray:
     name: str = ""
     expires_at: float = math.inf
     guest: str = ""
+    history: NameHistory | None = None
 
     @property
     def lease_id(self) -> bytes:
@@ -83,6 +86,7 @@ class ResidentArray:
             device_bytes=self.device_bytes,
             name=f"{self.owner}/{self.name}" if self.guest else self.name,
             owner=self.owner,
+            version=None if self.history is None else version_of(self.history),
         )
 
 

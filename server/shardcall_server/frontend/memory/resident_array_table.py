@@ -36,6 +36,7 @@ from shardcall_server.frontend.memory.array_names import (
     address_of,
     check_name,
     no_array,
+    not_yet_restored,
     taken,
     written_meanwhile,
 )
@@ -46,6 +47,7 @@ from shardcall_server.frontend.memory.leases import (
     ResidentArray,
     check_lease_id,
 )
+from shardcall_server.frontend.memory.name_versions import ANY, NameHistory, check_seen
 from shardcall_server.frontend.memory.table_change import TableChange
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.settings import client_share
@@ -254,12 +256,13 @@ class ResidentArrayTable:
                 description.guests.extend(self._names.guests.describe(resident))
         return description
 
-    def open(self, name: str, owner: str = "") -> ResidentArray:
+    def open(self, name: str, owner: str = "", seen: array_service_pb2.NameVersion = ANY) -> ResidentArray:
         """Returns the array that a name stands for.
 
         Args:
             name: ``name`` or ``principal/name``, as the client sent it.
             owner: the caller; the names of others are treated as missing, unless they are shared with it.
+            seen: the version that the client has seen, which no restart may have lost.
 
         Raises:
             CallError: ARRAY_LOST, or INVALID_PARAMETER for what is no name.
@@ -272,8 +275,18 @@ class ResidentArrayTable:
                 guest = self._names.guests.get(principal, of_principal, owner)
                 resident = None if guest is None else guest.array
         if resident is None:
-            raise no_array(name, self._note(principal, of_principal) if principal == owner else "")
+            raise self._missing(name, principal, of_principal, owner)
+        if resident.history is not None:
+            check_seen(name, resident.history, seen)
         return resident
+
+    def _missing(self, text: str, principal: str, name: str, owner: str) -> CallError:
+        """Returns the error of a name of a principal that stands for no array that the caller may use."""
+        if principal != owner or self._checkpoints is None:
+            return no_array(text)
+        if self._checkpoints.is_awaited(owner, name):
+            return not_yet_restored(text)
+        return no_array(text, self._checkpoints.note(owner, name))
 
     def handle_of(self, owner: str, name: str) -> bytes:
         """Returns the handle of the array that a name of an owner stands for; empty for none."""
@@ -291,6 +304,7 @@ class ResidentArrayTable:
         expected: bytes = b"",
         keep_s: float = 0.0,
         lease_id: bytes = b"",
+        history: NameHistory | None = None,
     ) -> ResidentArray:
         """Gives an array a name, and takes it out of its lease.
 
@@ -302,6 +316,7 @@ class ResidentArrayTable:
             expected: the handle of the only array that may; the new one then ends when that one would have.
             keep_s: the seconds after which the array ends; 0 for no end.
             lease_id: the lease that gets an array that loses the name; empty to delete that.
+            history: the versions of the name, which a checkpoint has; None for those of the mesh.
 
         Raises:
             CallError: ARRAY_LOST, NAME_TAKEN, ARRAY_READ_ONLY, RESIDENT_LIMIT, INVALID_OPERAND, or a wrong name, handle
@@ -333,7 +348,7 @@ class ResidentArrayTable:
                 before = None
             replaced = () if before is None else ((before, None),)
             self._check_moves(*replaced, (resident, self._leases.of_names(owner)))
-            moved = self._move(resident, self._leases.of_names(owner), bare_name, expires_at)
+            moved = self._move(resident, self._leases.of_names(owner), bare_name, expires_at, history=history)
             if before is not None:
                 self._leave(before, owner, lease_id, before.handle, gone)
             self._leases.remove_if_empty(resident.lease)
@@ -429,6 +444,7 @@ class ResidentArrayTable:
         *,
         handle: bytes = b"",
         writer: str = "",
+        history: NameHistory | None = None,
     ) -> ResidentArray:
         """Moves an array to another lease, or gives it another name in its own; returns it as it is then.
 
@@ -439,9 +455,13 @@ class ResidentArrayTable:
             expires_at: the moment of its end.
             handle: another handle; empty to leave it as it is.
             writer: the guest of the name that has computed it; empty for the owner.
+            history: as of `name`.
         """
         check_held(self._lock)
-        moved = replace(resident, lease=lease, name=name, expires_at=expires_at, handle=handle or resident.handle)
+        if name and history is None:
+            history = self._names.history(lease.owner, name, resident)
+        handle = handle or resident.handle
+        moved = replace(resident, lease=lease, name=name, expires_at=expires_at, handle=handle, history=history)
         if resident.name and (resident.owner, resident.name) != (lease.owner, name):
             self._names.remove(resident)
         del resident.lease.arrays[resident.handle], self._by_handle[resident.owner, resident.handle]
@@ -568,6 +588,9 @@ class ResidentArrayTable:
         """Removes the arrays of an epoch that has ended, and refuses to commit others of it."""
         with self._lock:
             self._past_epochs.append(epoch)
+            self._names.end_mesh()
+            if self._checkpoints is not None:
+                self._checkpoints.end_epoch(epoch)
             self._remove([resident for resident in self._by_handle.values() if resident.epoch == epoch])
 
     def settle(self, reservation: Reservation, resident: ResidentArray | None) -> None:

@@ -87,7 +87,7 @@ class ArrayServicer:
             )
         if request.name:
             call.run(self._supervisor.mesh(call))
-            resident = self._array_table.open(request.name, call.principal_name)
+            resident = self._array_table.open(request.name, call.principal_name, request.seen)
         else:
             resident = self._array_table.find(request.handle, call.principal_name)
         mesh = call.run(self._reader.mesh_of(call, resident))
@@ -99,7 +99,8 @@ class ArrayServicer:
             running.wait_for(1)
             results = Results([resident.type], buffers)
             with call.phase("send"):
-                header = array_service_pb2.GetArrayHeader(array=results.announced()[0])
+                version = resident.describe().version if request.name else None
+                header = array_service_pb2.GetArrayHeader(array=results.announced()[0], version=version)
                 yield array_service_pb2.GetArrayResponse(header=header)
                 chunk_bytes = self._settings.max_chunk_bytes
                 yield from results.chunks(array_service_pb2.GetArrayResponse, running, chunk_bytes)
@@ -162,6 +163,8 @@ class ArrayServicer:
                 field="keep_seconds",
                 metadata={"seconds": f"{keep_s:g}", "allowed": "0 or more, finite"},
             )
+        if request.HasField("seen"):
+            self._array_table.open(request.name, call.principal_name, request.seen)
         if request.expected_handle and "/" in request.name:
             self._wait_computed(request.handle, call)
         resident = self._array_table.name(
@@ -180,7 +183,7 @@ class ArrayServicer:
     ) -> array_service_pb2.OpenArrayResponse:
         """Describes the array that a name stands for."""
         self._wait_mesh(call)
-        resident = self._array_table.open(request.name, call.principal_name)
+        resident = self._array_table.open(request.name, call.principal_name, request.seen)
         return array_service_pb2.OpenArrayResponse(array=self._array_table.describe(resident))
 
     def _wait_mesh(self, call: ServerCall) -> None:
