@@ -189,6 +189,14 @@ def test_a_write_is_seen_in_every_client(ours, others):
     assert [array.name for array in others.list() if array.name] == ["u"]
 
 
+def test_an_array_that_cannot_be_computed_replaces_none(ours, others):
+    ours.put(X, name="u")
+    failing = np.power(ours.put(np.array([2, 3])), ours.put(np.array([-1, 2])))
+    with pytest.raises(sc.InvalidOperandError, match="negative"):
+        ours.name(failing.handle, "u", replace=True)
+    same(others.open("u").get(), X)
+
+
 def test_a_product_of_a_transposed_array_reads_what_another_client_has_written(ours, others):
     h, v = ours.put(np.ones((2, 3)), name="m"), np.array([1.0, 2.0])
     same((h.T @ v).get(), [3.0, 3.0, 3.0])

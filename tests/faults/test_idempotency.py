@@ -15,6 +15,7 @@ from faults.cutting_proxy import CuttingProxy
 from servers import ServerProcess
 
 import shardcall as sc
+from shardcall._src.rpc import transport
 from shardcall.v1 import (
     array_pb2,
     array_service_pb2,
@@ -110,6 +111,63 @@ def test_large_arrays_are_sent_again_from_their_first_byte(proxy, observer):
         kept = call.result(120)
         np.testing.assert_array_equal(kept.get(), huge)
         assert observer.usage().arrays == 1
+
+
+def test_a_repeated_name_undoes_no_later_one(exclusive_server, observer):
+    one, two = observer.put(np.ones(3)), observer.put(np.full(3, 2.0))
+    with open_channel(exclusive_server.address) as channel:
+        stub = array_service_pb2_grpc.ArrayServiceStub(channel)
+        requests = [
+            array_service_pb2.NameArrayRequest(handle=bytes.fromhex(h.handle), name="n", replace=True)
+            for h in (one, two)
+        ]
+        first, _, again = (
+            stub.NameArray(requests[i], metadata=[("shardcall-request-id", f"name-{i}")]) for i in (0, 1, 0)
+        )
+    assert first == again
+    np.testing.assert_array_equal(observer.open("n").get(), two.get())
+    observer.open("n").delete()
+
+
+def test_a_repeated_request_undoes_nothing_that_came_after_it(observer, monkeypatch):
+    client, one, two = observer, observer.put(np.ones(3)), observer.put(np.full(3, 2.0), name="n")
+
+    def models() -> list[int]:
+        return [len(model.outputs) for model in client.models()]
+
+    def guests() -> int:
+        return sum(len(entry.guests) for entry in client.list().entries)
+
+    def publish(count: int) -> None:
+        client.publish(lambda x: (x,) * count, "m", sc.Array((3,), "float64"))
+
+    steps: dict[str, tuple[Callable[[], object], Callable[[], object], Callable[[], bool]]] = {
+        "ShareArray": (lambda: client.share("n", with_="eve"), lambda: client.unshare("n"), lambda: not guests()),
+        "UnshareArray": (lambda: client.unshare("n"), lambda: client.share("n", with_="eve"), lambda: guests() == 1),
+        "SaveArray": (
+            lambda: client.save(one, "f.npy"),
+            lambda: client.save(two, "f.npy"),
+            lambda: client.load("f.npy").get()[0] == 2,
+        ),
+        "RemoveFile": (
+            lambda: client.remove_file("f.npy"),
+            lambda: client.save(two, "f.npy"),
+            lambda: len(client.files()) == 1,
+        ),
+        "PublishModel": (lambda: publish(1), lambda: publish(2), lambda: models() == [2]),
+        "UnpublishModel": (lambda: client.unpublish("m"), lambda: publish(1), lambda: models() == [1]),
+    }
+    for method, (call, later, holds) in steps.items():
+        request_id = secrets.token_hex(8)
+        for following in (later, lambda: None):
+            with monkeypatch.context() as repeating:
+                repeating.setattr(transport, "new_request_id", lambda request_id=request_id: request_id)
+                call()
+            following()
+        assert holds(), method
+    client.unpublish("m")
+    client.remove_file("f.npy")
+    two.delete()
 
 
 # By stubs: two sendings at will.

@@ -27,7 +27,7 @@ class FakeServerCall:
 
     def __init__(self, owner: str = "a", connection: str = "here", **fields: Any) -> None:
         self.owner = self.principal_name = owner
-        self.connection = connection
+        self.connection, self.request_id = connection, "an id"
         self.deadline = 0.0
         self.weight = 1
         self.is_late, self.kept_results, self.read_handle = False, (), b""

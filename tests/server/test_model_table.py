@@ -12,6 +12,7 @@ from server.refusals import refusal
 from shardcall.v1 import kernel_pb2, model_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.inference import model_table
 from shardcall_server.frontend.inference.model_table import MAX_MODELS, MAX_SHARED_MODELS, Model, ModelTable, Tensor
 from shardcall_server.frontend.services.inference_servicer import InferenceServicer
@@ -70,7 +71,7 @@ def test_a_list_of_models_fits_its_messages_and_is_complete():
             models.put(make_model(f"m{i}", owner, shared=True, inputs=63))
     settings: Any = SimpleNamespace(max_inline_bytes=1, max_message_bytes=LIMIT_BYTES)
     unused: Any = None
-    servicer = ModelServicer(models, unused, unused, unused, settings)
+    servicer = ModelServicer(models, unused, unused, unused, unused, settings)
     request, names, sizes = model_service_pb2.ListModelsRequest(), [], []
     while True:
         answer = servicer.ListModels(request, caller("bob"))
@@ -103,7 +104,7 @@ def test_a_model_is_published_after_the_known_answer_tests_of_its_kernels():
     refused_by = CallError(Reason.KERNEL_FAILED_KNOWN_ANSWERS, "it returns wrong numbers")
     execution = SimpleNamespace(prepare=AsyncMock(return_value=compiled), admit=AsyncMock(side_effect=refused_by))
     settings = Settings(strategy="fixed")
-    servicer = ModelServicer(models, cast(Any, execution), lambda _: {}, cast(Any, None), settings)
+    servicer = ModelServicer(models, cast(Any, execution), lambda _: {}, cast(Any, None), IdempotencyTable(), settings)
     request, call = model_service_pb2.PublishModelRequest(name="m"), cast(Any, FakeServerCall())
     assert refusal(servicer.PublishModel, request, call) is refused_by
     assert models.visible("a") == []

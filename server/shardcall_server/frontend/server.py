@@ -359,7 +359,9 @@ class FrontEnd:
             self._regions,
             settings,
         )
-        publishing = ModelServicer(models, execution, model_runner.kernels, host_resources.array_table, settings)
+        publishing = ModelServicer(
+            models, execution, model_runner.kernels, host_resources.array_table, self._idempotency, settings
+        )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
             cast(model_service_pb2_grpc.ModelServiceServicer, publishing), self._server
         )

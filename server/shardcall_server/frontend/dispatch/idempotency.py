@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import xxhash
 from google.protobuf.message import Message
@@ -181,6 +182,31 @@ class IdempotencyTable:
         self._bytes[key.principal] += nbytes
         if not self._counts[key.principal]:
             del self._counts[key.principal], self._bytes[key.principal]
+
+
+class RepeatedService(Protocol):
+    """A servicer with methods that have an effect once."""
+
+    _idempotency: IdempotencyTable
+
+
+_Service = TypeVar("_Service", bound=RepeatedService)
+_Request = TypeVar("_Request", bound=Message)
+
+
+def once(
+    method: Callable[[_Service, _Request, ServerCall], Answer],
+) -> Callable[[_Service, _Request, ServerCall], Answer]:
+    """Returns a method of a servicer that is executed once for each request id."""
+
+    @functools.wraps(method)
+    def run(self: _Service, request: _Request, call: ServerCall) -> Answer:
+        async def execute() -> Answer:
+            return method(self, request, call)
+
+        return call.run(self._idempotency.once(call, request, execute))
+
+    return run
 
 
 def _are_same(chunks: HashedChunks, first: HashedChunks, call: ServerCall) -> bool:

@@ -11,7 +11,7 @@ from shardcall_core.types.sizes import exact
 from shardcall_core.wire.chunk_codec import Chunk
 from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
-from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable
+from shardcall_server.frontend.dispatch.idempotency import HashedChunks, IdempotencyTable, once
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, put_inline, read_header
 from shardcall_server.frontend.dispatch.results import Results
@@ -140,17 +140,15 @@ class ArrayServicer:
             )
         return response
 
+    @once
     def DeleteArrays(  # noqa: N802
         self, request: array_service_pb2.DeleteArraysRequest, call: ServerCall
     ) -> array_service_pb2.DeleteArraysResponse:
         """Deletes arrays."""
+        deleted = self._array_table.delete(request.handles, call.principal_name, with_named=request.with_named)
+        return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
 
-        async def delete() -> array_service_pb2.DeleteArraysResponse:
-            deleted = self._array_table.delete(request.handles, call.principal_name, with_named=request.with_named)
-            return array_service_pb2.DeleteArraysResponse(deleted_count=len(deleted))
-
-        return call.run(self._idempotency.once(call, request, delete))
-
+    @once
     def NameArray(  # noqa: N802
         self, request: array_service_pb2.NameArrayRequest, call: ServerCall
     ) -> array_service_pb2.NameArrayResponse:
@@ -165,7 +163,7 @@ class ArrayServicer:
             )
         if request.HasField("seen"):
             self._array_table.open(request.name, call.principal_name, request.seen)
-        if request.expected_handle and "/" in request.name:
+        if request.expected_handle or request.replace:
             self._wait_computed(request.handle, call)
         resident = self._array_table.name(
             request.handle,
@@ -196,7 +194,7 @@ class ArrayServicer:
                 self._slots.release(call)
 
     def _wait_computed(self, handle: bytes, call: ServerCall) -> None:
-        """Waits for the values of a guest's array, since no array that could not be computed may become the owner's."""
+        """Waits for the values of an array, since one that could not be computed may replace no other."""
         try:
             resident = self._array_table.find(handle, call.principal_name)
         except CallError:  # `name` says more
@@ -204,6 +202,7 @@ class ArrayServicer:
         if resident.computed is not None:
             call.run(wait_computed(call, resident.computed, resident.handle, "handle"))
 
+    @once
     def ShareArray(  # noqa: N802
         self, request: array_service_pb2.ShareArrayRequest, call: ServerCall
     ) -> array_service_pb2.ShareArrayResponse:
@@ -214,6 +213,7 @@ class ArrayServicer:
         )
         return array_service_pb2.ShareArrayResponse(array=self._array_table.describe(resident))
 
+    @once
     def UnshareArray(  # noqa: N802
         self, request: array_service_pb2.UnshareArrayRequest, call: ServerCall
     ) -> array_service_pb2.UnshareArrayResponse:

@@ -12,7 +12,7 @@ from shardcall_server.frontend.dispatch.array_reader import ArrayReader
 from shardcall_server.frontend.dispatch.array_writer import ArrayWriter
 from shardcall_server.frontend.dispatch.checkpoint_writer import CheckpointWriter
 from shardcall_server.frontend.dispatch.host_resources import HostResources
-from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
+from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable, once
 from shardcall_server.frontend.files.array_folder import ArrayFolder, StoredFile, described, is_zarr, parts_of
 from shardcall_server.frontend.files.checkpoint_folder import file_bytes
 from shardcall_server.frontend.files.folder_trees import check_chunks
@@ -55,6 +55,7 @@ class FileServicer:
         self._idempotency = idempotency
         self._settings = settings
 
+    @once
     def SaveArray(  # noqa: N802  # the contract's name
         self, request: file_service_pb2.SaveArrayRequest, call: ServerCall
     ) -> file_service_pb2.SaveArrayResponse:
@@ -118,16 +119,13 @@ class FileServicer:
             )
         return response
 
+    @once
     def RemoveFile(  # noqa: N802
         self, request: file_service_pb2.RemoveFileRequest, call: ServerCall
     ) -> file_service_pb2.RemoveFileResponse:
         """Removes a file."""
-        folder = self._checked_folder()
-
-        async def remove() -> file_service_pb2.RemoveFileResponse:
-            return file_service_pb2.RemoveFileResponse(existed=folder.remove(call.principal_name, request.name))
-
-        return call.run(self._idempotency.once(call, request, remove))
+        existed = self._checked_folder().remove(call.principal_name, request.name)
+        return file_service_pb2.RemoveFileResponse(existed=existed)
 
     def SaveCheckpoint(  # noqa: N802
         self, request: file_service_pb2.SaveCheckpointRequest, call: ServerCall

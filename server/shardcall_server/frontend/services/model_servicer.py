@@ -11,6 +11,7 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.types.sizes import exact
 from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.execution import Execution
+from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable, once
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
 from shardcall_server.frontend.inference.datatypes import datatype_of
 from shardcall_server.frontend.inference.kernel_models import PROGRAMS
@@ -47,8 +48,10 @@ class ModelServicer:
         execution: Execution,
         kernels: Callable[[ServerCall], Mapping[str, kernel_pb2.KernelDescription]],
         array_table: ResidentArrayTable,
+        idempotency: IdempotencyTable,
         settings: Settings,
     ) -> None:
+        self._idempotency = idempotency
         self._models = models
         self._execution = execution
         self._kernels = kernels
@@ -56,6 +59,7 @@ class ModelServicer:
         self._max_constant_bytes = settings.max_inline_bytes
         self._max_list_bytes = settings.max_message_bytes // 2
 
+    @once
     def PublishModel(  # noqa: N802  # the contract's name
         self, request: model_service_pb2.PublishModelRequest, call: ServerCall
     ) -> model_service_pb2.PublishModelResponse:
@@ -96,6 +100,7 @@ class ModelServicer:
         _check_description(_described(model, call))
         return model_service_pb2.PublishModelResponse(model=_described(self._models.put(model), call))
 
+    @once
     def UnpublishModel(  # noqa: N802
         self, request: model_service_pb2.UnpublishModelRequest, call: ServerCall
     ) -> model_service_pb2.UnpublishModelResponse:
