@@ -243,8 +243,9 @@ def add_versions(error: ShardcallError, server_version: str) -> None:
         error: an error of the server.
         server_version: the server's version; empty if it is not known yet.
     """
-    ours = build_version()
-    if server_version != ours and (error.status is grpc.StatusCode.UNIMPLEMENTED or error.reason in _OF_VERSIONS):
+    if error.status is not grpc.StatusCode.UNIMPLEMENTED and error.reason not in _OF_VERSIONS:
+        return
+    if (ours := build_version()) != server_version:
         both = f"the server is shardcall {server_version}, and this client {ours}; install the same on both sides"
         error.message += f" ({both if server_version else f'this client is shardcall {ours}'})"
 
