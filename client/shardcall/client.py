@@ -304,7 +304,8 @@ class Client(KernelMethods[Result[Any]]):
 
         Example:
             >>> client.plan("diff", sc.Array((64, 8), "float64"), axis=0, mesh=sc.Mesh(x=8), spec="x", strategy="halo")
-            <Plan diff(…) by 'halo' on …>
+            diff on Mesh(x=8)
+              strategy     halo: …
         """
         options = CallOptions(mesh, in_specs, out_specs, strategy)
         call = prepare(name, operands, parameters, options, memo=self._templates.messages)

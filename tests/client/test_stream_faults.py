@@ -14,6 +14,7 @@ from rows import rows
 
 import shardcall
 from shardcall.v1 import array_pb2, kernel_service_pb2, timing_pb2
+from shardcall_core.versions import build_version
 
 LARGE = np.zeros(2 * 2**20, np.uint8)
 FLOATS = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[4])
@@ -68,6 +69,26 @@ def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, cli
     server.execute_stream = lambda requests, context: iter(messages)
     with pytest.raises(shardcall.ProtocolError, match=says):
         client.call("echo", LARGE)
+
+
+def check_new_result(client):
+    for x in (np.ones(4), LARGE):
+        with pytest.raises(shardcall.ProtocolError, match="result 0 has no source that this client knows") as caught:
+            client.call("echo", x)
+        assert f"(the server is shardcall 0, and this client {build_version()}; install the" in str(caught.value)
+
+
+def test_a_result_of_a_newer_server_is_refused_with_both_versions(server, client):
+    answer = kernel_service_pb2.ExecuteResponse(results=[{"type": FLOATS}])
+    server.execute = lambda *_: answer
+    server.execute_stream = lambda *_: iter([header(FLOATS, streamed=None), END])
+    check_new_result(client)
+
+
+def test_a_streamed_result_of_a_newer_server_is_refused_with_both_versions(server, stream_client, streams):
+    streams.on_call = lambda call: call.answer(results=[{"type": FLOATS}])
+    server.execute_stream = lambda *_: iter([header(FLOATS, streamed=None), END])
+    check_new_result(stream_client)
 
 
 @rows("array_type", [FLOATS, HUGE])

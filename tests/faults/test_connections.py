@@ -23,6 +23,7 @@ from servers import ServerProcess, running_server
 import shardcall as sc
 from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_service_pb2_grpc
 from shardcall_core.wire import token_file
+from shardcall_core.wire.metadata import authorization
 from shardcall_server.certificate_authority import make_authority
 from shardcall_server.frontend.access.ports import listen
 from shardcall_server.settings import Settings, SettingsError
@@ -41,8 +42,7 @@ def unharmed(exclusive_server: ServerProcess, figure: Callable[[str], None]) -> 
 
 
 def user_metadata() -> tuple[tuple[str, str], ...]:
-    token = token_file.read(os.environ[token_file.FILE_VARIABLE])[0].token
-    return (("authorization", f"Bearer {token}"),)
+    return authorization(token_of(token_file.user_name()))
 
 
 def channel_to(address: str) -> grpc.Channel:

@@ -240,11 +240,11 @@ def add_versions(error: ShardcallError, server_version: str) -> None:
     """Adds the versions of server and client to an error that their difference may explain.
 
     Args:
-        error: an error of the server.
+        error: an error of the server, or the refusal of its answer.
         server_version: the server's version; empty if it is not known yet.
     """
-    ours = build_version()
-    if server_version != ours and (error.status is grpc.StatusCode.UNIMPLEMENTED or error.reason in _OF_VERSIONS):
+    is_refusal = error.status is grpc.StatusCode.UNIMPLEMENTED or error.reason in _OF_VERSIONS
+    if (is_refusal or isinstance(error, errors.ProtocolError)) and (ours := build_version()) != server_version:
         both = f"the server is shardcall {server_version}, and this client {ours}; install the same on both sides"
         error.message += f" ({both if server_version else f'this client is shardcall {ours}'})"
 

@@ -22,7 +22,13 @@ from shardcall._src.rpc.stubs import Stubs
 from shardcall._src.rpc.threads import check_not_exiting, no_thread
 from shardcall.v1 import array_service_pb2, profile_service_pb2, server_info_service_pb2
 from shardcall_core.types import server_info
-from shardcall_core.types.errors import ClientClosedError, MeshRestartedError, ServerUnavailableError, ShardcallError
+from shardcall_core.types.errors import (
+    ClientClosedError,
+    MeshRestartedError,
+    ProtocolError,
+    ServerUnavailableError,
+    ShardcallError,
+)
 from shardcall_core.types.server_info import ServerInfo
 from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage
 from shardcall_core.wire.forks import Rpc, begin_anew_in_children
@@ -367,6 +373,9 @@ class Transport:
             # The error is also the call: its traceback is a cycle that would keep the operands alive.
             error.__traceback__ = None
             raise self.failure(error, deadline, kernel, request_id) from error
+        except ProtocolError as error:
+            self.add_versions(error)
+            raise
         except ValueError as error:
             if "closed" not in str(error).lower() or "channel" not in str(error).lower():
                 raise
@@ -387,6 +396,10 @@ class Transport:
         if is_out_of_service(error) and (is_again or error.reason):
             self.servers.leave(server)
 
+    def add_versions(self, error: ShardcallError) -> None:
+        """Adds the versions of server and client to an error that their difference may explain."""
+        status.add_versions(error, self.server_version)
+
     def failure(
         self, error: grpc.RpcError, deadline: Deadline, kernel: str = "", request_id: str = ""
     ) -> ShardcallError:
@@ -395,7 +408,7 @@ class Transport:
         failure = status.to_error(error, self.address, timeout_s, elapsed_s, kernel, request_id)
         if failure.reason == "TOKEN_REQUIRED":
             failure.message = f"{failure.message}; {self.servers.token.advice}"
-        status.add_versions(failure, self.server_version)
+        self.add_versions(failure)
         ours = self._closed or cancellation.is_cancelled() or not deadline.remaining_s()
         if failure.status is grpc.StatusCode.CANCELLED and not failure.reason and not ours:
             # A gRPC server that is stopping cancels new calls.

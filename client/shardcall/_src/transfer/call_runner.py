@@ -17,7 +17,7 @@ from shardcall._src.transfer.result_sizes import ResultSizes, aligned_size
 from shardcall._src.transfer.shared_memory_client import CallMemory, SharedMemory, with_shared_memory
 from shardcall._src.transfer.upload import RIDES_ALONG_BYTES, PackedOperands, Value, pack, stream_requests
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
-from shardcall_core.types.errors import ResourceExhaustedError, ShardcallError
+from shardcall_core.types.errors import ProtocolError, ResourceExhaustedError, ShardcallError
 from shardcall_core.types.server_info import Limits
 from shardcall_core.types.sizes import exact
 from shardcall_core.wire.metadata import new_request_id
@@ -214,7 +214,11 @@ class CallRunner:
             response = self._transport.unary(
                 execute, request, deadline, kernel=kernel, shares=shares, rerun=rerun, request_id=request_id
             )
-        return unary_answer(response, buffer)
+        try:
+            return unary_answer(response, buffer)
+        except ProtocolError as error:
+            self._transport.add_versions(error)
+            raise
 
     def _send_stream(
         self,

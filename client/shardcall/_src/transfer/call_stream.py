@@ -311,6 +311,10 @@ class CallStream:
             return CallCancelledError(failure.message, status=grpc.StatusCode.CANCELLED, request_id=call.request_id)
         return self._transport.failure(failure, deadline, call.kernel, call.request_id)
 
+    def add_versions(self, error: ShardcallError) -> None:
+        """Adds the versions of server and client to an error that their difference may explain."""
+        self._transport.add_versions(error)
+
     def renew_token(self, error: ShardcallError, deadline: Deadline) -> bool:
         """After an error that refuses the token: returns True if there is another one, for the next RPC."""
         with self._lock:

@@ -17,7 +17,6 @@ from shardcall_core.types import arrays
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.element_types import DTYPES
 from shardcall_core.types.errors import InvalidOperandError, ProtocolError
-from shardcall_core.versions import build_version
 from shardcall_core.wire.chunk_codec import ArrayMessage, CallMessage, Chunk
 
 _LITTLE = sys.byteorder == "little"
@@ -130,10 +129,7 @@ def only_array(results: Sequence[NDArray | ResidentResult]) -> NDArray:
 
 def broken(detail: str) -> ProtocolError:
     """Returns the error for an answer that violates the protocol."""
-    return ProtocolError(
-        f"the server's answer breaks the contract: {detail}; this client is shardcall {build_version()}, and shardcall "
-        "doctor shows whether the server is of another version"
-    )
+    return ProtocolError(f"the server's answer breaks the contract: {detail}")
 
 
 def _collect(

@@ -18,7 +18,7 @@ from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.download import Answer, broken, unary_answer
 from shardcall._src.transfer.stream_items import PreparedKey
 from shardcall.v1 import call_stream_pb2, kernel_service_pb2
-from shardcall_core.types.errors import CallCancelledError, DeadlineExceededError, ShardcallError
+from shardcall_core.types.errors import CallCancelledError, DeadlineExceededError, ProtocolError, ShardcallError
 
 
 class RequestStream(Protocol):
@@ -35,6 +35,9 @@ class RequestStream(Protocol):
         self, call: StreamRequest, failure: grpc.RpcError | CallCancelledError, deadline: Deadline
     ) -> ShardcallError:
         """Returns the error of a failed call."""
+
+    def add_versions(self, error: ShardcallError) -> None:
+        """Adds the versions of server and client to the refusal of an answer."""
 
 
 class StreamRequest:
@@ -132,9 +135,13 @@ class StreamRequest:
             self._wait(deadline)
         if self.failure is not None:
             raise self._stream.error(self, self.failure, deadline) from None
-        if not self.response:
-            raise broken("an item has neither a response nor a status")
-        return unary_answer(kernel_service_pb2.ExecuteResponse.FromString(self.response), plan=self.plan)
+        try:
+            if not self.response:
+                raise broken("an item has neither a response nor a status")
+            return unary_answer(kernel_service_pb2.ExecuteResponse.FromString(self.response), plan=self.plan)
+        except ProtocolError as error:
+            self._stream.add_versions(error)
+            raise
 
     def _wait(self, deadline: Deadline) -> None:
         self.awaited = True

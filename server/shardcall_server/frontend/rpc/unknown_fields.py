@@ -61,7 +61,8 @@ def refused_item(item: Message) -> tuple[CallError, int]:
     if isinstance(data := fields[0].data, bytes):
         with suppress(DecodeError):
             parts = UnknownFieldSet(empty_pb2.Empty.FromString(data))
-            number = next((part.data for part in parts if (part.field_number, part.wire_type) == (1, 0)), 0)
+            numbers = (parts[i] for i in range(len(parts)))
+            number = next((part.data for part in numbers if (part.field_number, part.wire_type) == (1, 0)), 0)
     return _refusal(item, fields), number
 
 
