@@ -9,6 +9,7 @@ from typing import Any, SupportsIndex
 from shardcall._src.device_arrays.missing_attributes import unsupported
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import counted_axis, part_of, type_of
+from shardcall.namespace.emath import EmathNamespace
 from shardcall_core.types.tracebacks import shortened
 
 MAX_WINDOW = 1024
@@ -85,6 +86,11 @@ class LibNamespace:
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
+
+    @property
+    def scimath(self) -> EmathNamespace:
+        """The module of ``numpy.emath``."""
+        return EmathNamespace(self._xp)
 
     @property
     def stride_tricks(self) -> StrideTricksNamespace:

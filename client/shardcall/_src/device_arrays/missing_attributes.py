@@ -16,7 +16,6 @@ _INSTEAD: Mapping[str, str] = {
     "ptp": "use max() - min()",
     "resize": "use reshape, or array = xp.resize(array, shape) for another number of elements",
     "setfield": "assign to elements, array[key] = values",
-    "setflags": "the flags of arrays on the mesh cannot be set",
 }
 
 
