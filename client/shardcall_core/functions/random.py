@@ -23,7 +23,7 @@ _NOTE = (
 )
 _BIAS = (
     " As of JAX, values of a range of n > 2**16 of int32 and uint32, and of n > 2**32 of int64 and uint64, are random "
-    "bits modulo n: those below ``low + 2**bits % n`` come up more often than others, by 1 part in ``2**bits // n``. "
+    "bits modulo n: those below ``low + 2**bits % n`` come up more often than others, by 1 part in ``2**bits//n``. "
     "Draw ranges of more than 2**16 as int64."
 )
 
