@@ -34,7 +34,7 @@ from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import calling_frame, is_assigning, shortened
 
-_AS_STRIDED = np.lib.stride_tricks.as_strided.__code__  # which no protocol of NumPy redirects
+_AS_STRIDED = getattr(np.lib.stride_tricks.as_strided, "__code__", None)  # which no protocol of NumPy redirects
 _MAX_SHUFFLED = 100  # elements that numpy.random.shuffle swaps, each swap in four calls
 _MAX_SHOWN = 20_000  # characters of values in a notebook
 MAX_STRIDED_BYTES = 64 << 20
