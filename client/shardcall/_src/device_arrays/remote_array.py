@@ -282,9 +282,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if (present := self._owner._present(self)) is not self:
             array: NDArray = present.__array__(dtype)  # which refuses it
             return array
-        if calling_frame().f_code is _AS_STRIDED:
-            return self._get_with_base()
-        if (values := self._values_of_block()) is None:
+        values = self._get_with_base() if calling_frame().f_code is _AS_STRIDED else self._values_of_block()
+        if values is None:
             self._owner._copied(self)
             values = self.get()
         return np.asarray(values, dtype=dtype)
