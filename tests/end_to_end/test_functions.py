@@ -104,8 +104,7 @@ CALLS = {
         """,
     "positions": """
         xp.{nonzero|argwhere|real_if_close|sort_complex|trim_zeros}(v)
-        np.emath.{sqrt|log|log2|log10|arccos|arcsin|arctanh}({x|X[0] * put(np.float32(9))})
-        np.emath.{logn(2, x)|power(x, 0.5)|power(2, k - 3)}
+        np.emath.{sqrt(x)|logn(2, x)}
         xp.{partition|argpartition}(v, 3)
         xp.compress(X[0] > 0, x, axis=1)
         xp.delete(x, [2], 0)
