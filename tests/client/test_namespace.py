@@ -5,6 +5,7 @@ import inspect
 import ml_dtypes
 import numpy as np
 import pytest
+from memory_model.in_process import InProcessClient
 from rows import rows
 
 from shardcall.namespace import Namespace
@@ -54,3 +55,12 @@ def test_functions_that_create_show_where():
 def test_products_refuse_sizes_that_differ(product, says):
     with pytest.raises(ValueError, match=says):
         product(Local())
+
+
+def test_libraries_may_pass_a_target_that_is_none():
+    xp = InProcessClient().xp
+    x = np.array([[1.0, 0], [2, 3]])
+    for name in ("any", "all", "sum", "mean", "max", "sqrt"):
+        np.testing.assert_array_equal(getattr(xp, name)(x, out=None).get(), getattr(np, name)(x))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):
+        xp.any(x, out=np.zeros(2))

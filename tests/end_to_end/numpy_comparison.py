@@ -87,7 +87,6 @@ DIVERGENCES: Mapping[str, str] = {
     r"nan(std|var)\(.*complex": "a variance is a real number, also of complex numbers",
     r"linalg.matrix_rank.*\| [01] \| int64\[\]": "a number on the mesh is an array without axes",
     r"linalg.pinv\(.*0\] \| float": "NumPy keeps the integers of a matrix without elements, and of no other",
-    r"reshape\(.*order 'K' is not permitted": "the elements are in the order of rows, in memory too",
     r"linalg.qr\(.*mode='raw'": "the mode 'raw' has what LAPACK returns; refused by name",
     r"special\.\w+\(.*complex.*give real numbers": "functions of mathematical physics are of real numbers",
     r"special\.\w+\(.*\| \[?'?float(16|32)\[.*\| \[?'?float64\[": "they are computed in float64, unless in float32",

@@ -220,13 +220,14 @@ def test_functions_of_jax_name_what_to_use(strict_client, h):
             deed()
 
 
-def test_elements_are_row_major(h):
-    for method in ("ravel", "flatten", "copy"):
-        same(getattr(h, method)(order="A").get(), getattr(X, method)(order="C"))
-        with pytest.raises(TypeError, match="order='F' and arrays on the mesh are in row-major order"):
-            getattr(h, method)(order="F")
-    with pytest.raises(TypeError, match="order='F'"):
-        h.reshape(-1, order="F")
+def test_elements_are_read_in_the_order_that_is_asked_for(h):
+    for order in "CFAK":
+        for method in ("ravel", "flatten", "copy"):
+            for view in (lambda x: x, lambda x: x.T, lambda x: x[:, ::-2]):
+                same(getattr(view(h), method)(order).get(), getattr(view(X), method)(order))
+    same(h.reshape((6, -1), order="F").get(), X.reshape((6, -1), order="F"))
+    with pytest.raises(TypeError, match="order='F' and arrays on the mesh are in row-major order"):
+        h.astype("f4", order="F")
 
 
 def test_a_result_has_the_operators_of_its_array(client):

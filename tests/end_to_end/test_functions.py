@@ -104,6 +104,7 @@ CALLS = {
         """,
     "positions": """
         xp.{nonzero|argwhere|real_if_close|sort_complex|trim_zeros}(v)
+        np.emath.{sqrt(x)|logn(2, x)}
         xp.{partition|argpartition}(v, 3)
         xp.compress(X[0] > 0, x, axis=1)
         xp.delete(x, [2], 0)
@@ -267,8 +268,10 @@ def test_functions_that_are_not_numpys_return_what_they_say(strict_client: sc.Cl
 
 def test_every_function_of_the_namespaces_is_called() -> None:
     texts = " ".join([*(call for text in CALLS.values() for call in calls_of(text)), *OTHERS])
-    called = set(re.findall(r"(?:xp|xp\.\w+|special|ndimage|linalg)\.(?:lib\.stride_tricks\.)?(\w+)\(", texts))
+    called = set(
+        re.findall(r"(?:xp|xp\.\w+|np\.emath|special|ndimage|linalg)\.(?:lib\.stride_tricks\.)?(\w+)\(", texts)
+    )
     xp: Any = Namespace(None)
-    parts = (xp.fft, xp.linalg, xp.special, xp.ndimage)
+    parts = (xp.emath, xp.fft, xp.linalg, xp.special, xp.ndimage)
     names = set(xp.function_names).union(*({name for name in dir(part) if name[0] != "_"} for part in parts))
-    assert names - FUNCTIONS.keys() - called == {"lib", "linalg", "special"}
+    assert names - FUNCTIONS.keys() - called == {"emath", "lib", "linalg", "special"}

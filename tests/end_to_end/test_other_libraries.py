@@ -34,6 +34,7 @@ def library(name: str) -> Callable[[], Any]:
 
 pd, xr, pillow, plt = map(library, ("pandas", "xarray", "PIL.Image", "matplotlib.pyplot"))
 stats, special, fft, signal = map(library, ("scipy.stats", "scipy.special", "scipy.fft", "scipy.signal"))
+sparse = library("scipy.sparse")
 zarr, h5py, networkx, seaborn = map(library, ("zarr", "h5py", "networkx", "seaborn"))
 
 
@@ -162,6 +163,8 @@ def test_zarr_writes_a_file(client, tmp_path):
         (lambda x: special().jv(1, x), TypeError, r"pass array\.get\(\)"),
         (lambda x: pd().unique(x[:, 0]), TypeError, "got RemoteArray"),
         (lambda x: pd().factorize(x[:, 0]), TypeError, "got RemoteArray"),
+        (lambda x: pd().Series(X[:, 0]).groupby(x[:, 0] > 0), TypeError, "RemoteArray"),
+        (lambda x: sparse().diags(x[0]), ValueError, "Different number of diagonals and offsets"),
         (lambda x: pd().DataFrame(X)[x[:, 0] > 0], KeyError, "are in the"),
         (lambda x: pd().DataFrame(X) + x, ValueError, "RemoteArray"),
         (memoryview, (TypeError, BufferError), "a bytes-like object is required|use get"),

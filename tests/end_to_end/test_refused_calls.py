@@ -30,7 +30,6 @@ REFUSED = {
         np.add.reduce(x, axis=[0])
         np.linalg.norm(x, axis=[0])
         np.{argmax|argmin}(x, axis=0, out=np.zeros(6, '{f8|u8}'))
-        np.nan_to_num(x, copy=False)  # TypeError: numpy.nan_to_num with copy=
         np.add(x, 1, signature='ff->f')  # TypeError: numpy.add with signature=.* does not run on the mesh.*get\\(\\)
         np.isnat(x)  # TypeError: numpy\\.isnat does not run on the mesh; isnan does
         np.pad(x, 1, mode=lambda row, *_: None)  # TypeError: mode is a function
@@ -42,7 +41,7 @@ REFUSED = {
         v.__setitem__(V > 0, np.ones(({1, 4|2, 1})))
         small.__setitem__(0, [2])  # ValueError: stands for one element; give a scalar
         x.__setitem__((0, 0), [2.0])
-        x.__setitem__(0, [[2.0] * 6])  # ValueError: stands for elements of 1 axes; give as many
+        x.__setitem__(0, [[2.0] * 6])  # ValueError: values is of shape \\(1, 6\\), .* elements of shape \\(6,\\)
         x.__setitem__(slice(0, 2), [[[2.0]]])
         x[13]  # IndexError: index 13 is out of bounds for axis 0 with size 13
         x[0, 0, 0]  # IndexError: too many indices
@@ -54,7 +53,10 @@ REFUSED = {
         x[np.array([0, 13])]  # IndexError: index 13 is out of bounds
         x[put(np.array([0, 13]))]  # IndexError: an index that the axis of 13 elements does not have
         x[put(np.array([0, -14])), np.array([0, 1])] + 1  # IndexOutOfRangeError: take_at
-        np.reshape(x, -1, order='F')  # TypeError: order='F'.* row-major order
+        np.zeros_like(x, order='F')  # TypeError: order='F'.* row-major order
+        np.reshape(x, -1, order='K')
+        np.{reshape(x.T, -1, copy=False)|nan_to_num(np.broadcast_to(x, (2, 13, 6)), copy=False)}
+        np.frompyfunc(max, 2, 1)({x, x|x, 1})  # TypeError: max \\(vectorized\\) does not run on the mesh
         np.nonzero(put(np.float64(3)))  # ValueError: no axes is not defined
         xp.where(x, x)  # ValueError: both x and y, or neither
         list(put(1.0))

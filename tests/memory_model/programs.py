@@ -570,6 +570,8 @@ def _reshaped(draw: _Drawing, text: str, x: Any) -> str:
         (
             f"{text}.reshape({shape})", f"np.reshape({text}, {shape})", f"{text}.ravel()", f"np.ravel({text})",
             f"{text}.reshape(-1)", f"{text}.squeeze()", f"np.squeeze({text})",
+            f"{text}.reshape({shape}, order='{draw.chance.choice('FA')}')",
+            f"{text}.ravel('{draw.chance.choice('FAK')}')",
             f"np.expand_dims({text}, {draw.chance.randint(0, x.ndim)})",
             f"np.atleast_1d({text})", f"np.atleast_2d({text})", f"np.atleast_3d({text})",
         )
@@ -594,10 +596,10 @@ def _other_view(draw: _Drawing, text: str, x: Any) -> str:
             f"{text}.diagonal({chance.randint(-1, 1)})",
         ]
         forms += [f"np.unstack({text})[0]", f"np.vsplit({text}, [1])[0]", f"np.hsplit({text}, [1])[1]"]
-    if x.ndim == 2:
-        forms += [f"np.einsum('ij->ji', {text})"] * 2
-        if x.shape[0] == x.shape[1]:
-            forms += [f"np.einsum('ii->i', {text})"] * 2
+    if x.ndim > 1:
+        forms += [f"np.einsum('...ij->...ji', {text})"] * 2
+        if x.shape[-1] == x.shape[-2]:
+            forms += [f"np.einsum('...ii->...i', {text})", f"np.einsum('ii...->i...', {text})"]
     if x.dtype.kind == "c":
         forms += [f"{text}.real", f"{text}.imag", f"np.real({text})"]
     else:

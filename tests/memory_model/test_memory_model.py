@@ -93,10 +93,10 @@ ARGUMENTS = (
 )
 LEFT_OUT = {
     *("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "require", "frombuffer", "from_dlpack"),
-    *("broadcast_arrays", "may_share_memory", "shares_memory"),  # which are not about results
+    *("may_share_memory", "shares_memory"),  # which are not about results
+    "broadcast_arrays",  # whose results can be written to in NumPy, with a warning
     "asarray_chkfinite",
     "diff",  # of order 0, NumPy's result is the array itself
-    "einsum",  # of lists of axes, a copy here
 }
 
 

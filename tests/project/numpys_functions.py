@@ -13,12 +13,20 @@ import numpy as np
 from shardcall._src.device_arrays.numpy_metadata import DESCRIBING
 from shardcall._src.device_arrays.numpy_protocols import ALIASES
 from shardcall.namespace import Namespace
+from shardcall.namespace.emath import EmathNamespace
 from shardcall.namespace.fft import FftNamespace
 from shardcall.namespace.linalg import LinalgNamespace
 
 PATH = Path(__file__).resolve().parents[2] / "docs/functions.md"
 
-MODULES: Mapping[ModuleType, type] = {np: Namespace, np.linalg: LinalgNamespace, np.fft: FftNamespace}
+MODULES: Mapping[ModuleType, type] = {
+    np: Namespace,
+    np.linalg: LinalgNamespace,
+    np.fft: FftNamespace,
+    np.emath: EmathNamespace,
+}
+NAMES: Mapping[ModuleType, str] = {np.emath: "numpy.emath"}
+"""The names of modules that do not have theirs."""
 
 MEANINGLESS: Mapping[str, tuple[str, ...]] = {
     "files and text": (
@@ -87,7 +95,7 @@ def _lines() -> Iterator[str]:
     yield "|---|--:|--:|--:|--:|"
     by_module = {module: classified(module) for module in MODULES}
     for module, groups in by_module.items():
-        yield f"| `{module.__name__}` | {' | '.join(str(len(names)) for names in groups.values())} |"
+        yield f"| `{NAMES.get(module, module.__name__)}` | {' | '.join(str(len(names)) for names in groups.values())} |"
     titles = {
         "run": ("Functions that run on the mesh", "Their results stay there."),
         "describe": ("Functions that are answered without a call", "They read the shape and the type alone."),
@@ -102,7 +110,7 @@ def _lines() -> Iterator[str]:
         yield from ("", f"## {title}", "", sentence)
         for module, groups in by_module.items():
             if groups[group]:
-                yield from ("", f"`{module.__name__}`:", "")
+                yield from ("", f"`{NAMES.get(module, module.__name__)}`:", "")
                 yield from _wrapped(" ".join(f"`{name}`" for name in groups[group]))
     yield from ("", "## Functions without a meaning for arrays on the mesh", "")
     for reason, names in MEANINGLESS.items():

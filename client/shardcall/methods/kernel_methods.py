@@ -1924,7 +1924,9 @@ class KernelMethods(KernelCaller[Outcome]):
         """Returns random integers uniform in [low, high), the same on every mesh.
 
         Values are those of ``jax.random`` for the key of the seed. Without ``mesh`` and ``out_spec`` one device draws
-        them.
+        them. As of JAX, values of a range of n > 2**16 of int32 and uint32, and of n > 2**32 of int64 and uint64, are
+        random bits modulo n: those below ``low + 2**bits % n`` come up more often than others, by 1 part in
+        ``2**bits//n``. Draw ranges of more than 2**16 as int64.
 
         Args:
             seed: An integer; equal seeds give equal values, on every mesh.

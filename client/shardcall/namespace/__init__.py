@@ -39,6 +39,7 @@ from shardcall.namespace.arithmetic import angle, power
 from shardcall.namespace.base import NamespaceBase
 from shardcall.namespace.contractions import einsum
 from shardcall.namespace.counting import interp, searchsorted
+from shardcall.namespace.emath import EmathNamespace
 from shardcall.namespace.fft import FftNamespace
 from shardcall.namespace.joins import concatenate, stack
 from shardcall.namespace.lib import LibNamespace
@@ -50,6 +51,7 @@ from shardcall.namespace.special import SpecialNamespace
 from shardcall.namespace.standard import (
     argsort,
     astype,
+    copy,
     expand_dims,
     gradient,
     mean,
@@ -117,6 +119,11 @@ class Namespace(NamespaceBase):
         return LinalgNamespace(self)
 
     @property
+    def emath(self) -> EmathNamespace:
+        """Functions whose results are complex where real numbers have none."""
+        return EmathNamespace(self)
+
+    @property
     def lib(self) -> LibNamespace:
         """Windows of arrays."""
         return LibNamespace(self)
@@ -145,6 +152,7 @@ class Namespace(NamespaceBase):
     interp = interp
     where = where
     astype = astype
+    copy = copy
     reshape = reshape
     sort = sort
     argsort = argsort
@@ -372,4 +380,4 @@ def _function_names() -> frozenset[str]:
     return frozenset(name for name in defined | (FUNCTIONS.keys() & dir(Namespace)) if not name.startswith("_"))
 
 
-_NAMES = _function_names() | {"fft", "lib", "linalg", "special"}
+_NAMES = _function_names() | {"emath", "fft", "lib", "linalg", "special"}

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.array_operators import is_root
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.namespace.base import NamespaceBase, converted, is_number, namespace_of, type_of
 from shardcall.namespace.integers import integer
@@ -20,12 +21,8 @@ def angle(  # with NumPy's second argument
 
 
 def power(xp: NamespaceBase, x: OperandLike, y: OperandLike) -> Any:
-    """Returns a power, as ``numpy.power``; a number of 0.5 takes the square root, which differs for -inf and -0.0."""
-    if isinstance(y, float | np.floating) and y == 0.5 and not is_number(x):
-        dtype = type_of(x).dtype
-        if dtype in (np.float32, np.float64) and np.result_type(dtype, y) == dtype:
-            return xp.sqrt(x)
-    return xp._named("power", x, y, options={})
+    """Returns a power, as ``numpy.power``."""
+    return xp.sqrt(x) if not is_number(x) and is_root(type_of(x).dtype, y) else xp._named("power", x, y, options={})
 
 
 def round(xp: NamespaceBase, x: OperandLike, decimals: int = 0) -> Any:  # noqa: A001  # NumPy's name

@@ -62,6 +62,11 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
     def __repr__(self) -> str:
         return f"<functions of arrays of {self._client!r}>"
 
+    def _named(self, kernel: str, *operands: OperandLike | None, options: Any, **parameters: Any) -> Any:
+        if options.get("out", 0) is None:  # which libraries pass on from functions of NumPy
+            options = {name: value for name, value in options.items() if name != "out"}
+        return super()._named(kernel, *operands, options=options, **parameters)
+
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call of any kernel, as `Client.submit`."""
         if BucketedArray in map(type, operands):
@@ -112,6 +117,12 @@ def converted(xp: NamespaceBase, a: OperandLike, dtype: DType) -> Any:
     if namespace_of(xp, array) is np:
         return array.astype(dtype)
     return array if array.dtype == dtype else xp.call("astype", array, dtype=dtype.name)
+
+
+def is_view(result: Any, a: OperandLike) -> bool:
+    """Returns whether a result shares memory with an operand on the mesh; a number has none that it could share."""
+    array = find_remote_array(a)
+    return array is not None and (array._is_scalar or getattr(result, "_store", None) is array._store)
 
 
 def copied(array: Any) -> Any:

@@ -38,8 +38,8 @@ def einsum(  # with NumPy's second form
     """
     if not isinstance(subscripts, str):
         subscripts, operands = from_labels([subscripts, *operands])
-    if dtype is not None:
-        requested = parse_dtype(dtype)
+    requested = None if dtype is None else parse_dtype(dtype)
+    if requested is not None and any(type_of(operand).dtype != requested for operand in operands):
         for operand in operands:
             if not np.can_cast(operand_dtype := type_of(operand).dtype, requested, "safe"):
                 raise TypeError(f"an array is of {operand_dtype.name}, which dtype={requested.name} does not hold")

@@ -230,16 +230,17 @@ def meshgrid(
 
     Args:
         xi: [n] the coordinates along each axis.
-        copy: has no effect: results never change.
+        copy: False for views of coordinates that are on the mesh, read-only unless they are sparse.
         sparse: whether results have one element along the axes along which they are constant.
         indexing: ``"xy"`` for a grid of rows and columns, ``"ij"`` for axes in the given sequence.
 
     Raises:
-        ValueError: for another indexing.
+        ValueError: for another indexing, and for arrays of this process that are not to be copied.
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f"indexing={indexing!r}; give 'xy' or 'ij'")
-    del copy
+    if not copy and any(isinstance(coordinates, np.ndarray) for coordinates in xi):
+        raise ValueError("an array of this process cannot be on the mesh without a copy; leave out copy=False")
     axes = list(range(len(xi)))
     if indexing == "xy" and len(xi) > 1:
         axes[:2] = 1, 0
@@ -249,7 +250,8 @@ def meshgrid(
     grids = []
     for axis, coordinates in zip(axes, xi, strict=True):
         column = xp.reshape(coordinates, [-1 if i == axis else 1 for i in range(len(xi))])
-        grids.append(copied(column if sparse else xp.broadcast_to(column, sizes)))
+        grid = column if sparse or column.shape == (*sizes,) else xp.broadcast_to(column, sizes)
+        grids.append(copied(grid) if copy else grid)
     return tuple(grids)
 
 

@@ -25,6 +25,7 @@ from shardcall.namespace.index_keys import (
 )
 from shardcall.namespace.masked_elements import MaskedElements
 from shardcall.namespace.searching import chosen, nonzero
+from shardcall_core.element_types import DType
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
 from shardcall_core.types.arrays import Array
 
@@ -90,23 +91,7 @@ def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
         return values.written_to(x, values.mask if traced is None else traced)
     if values is None and x.dtype.kind in "fcb":
         values = np.asarray(None, x.dtype)
-    items = read_items(key)
-    if all(map(is_basic, items)):
-        values = _values_of_axes(x, tuple(items), values)
     return update(xp, x, key, values, "set")
-
-
-def _values_of_axes(x: RemoteArray, items: tuple[Any, ...], values: Any) -> Any:
-    """Returns the values for a basic index, after a check of their axes; bool takes whether a list has elements."""
-    index, ndim, is_list = basic_index(x.shape, items), np.ndim(values), isinstance(values, list | tuple)
-    of_elements = x.ndim - len(index.dropped) + len(index.inserted)
-    is_one = not of_elements and Ellipsis not in items
-    if x.dtype == np.bool_ and is_one:
-        return bool(values) if is_list else values
-    if ndim > of_elements and (is_list or is_one):
-        what = f"elements of {of_elements} axes; give as many" if of_elements else "one element; give a scalar"
-        raise ValueError(f"values has {ndim} axes, and the index stands for {what}")
-    return values
 
 
 def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) -> Any:
@@ -121,13 +106,20 @@ def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) 
 
     Raises:
         IndexError: as of `getitem`.
-        ValueError: for values that do not broadcast to the elements.
+        ValueError: for values that do not broadcast to the elements, and as of `setitem`.
     """
-    x, items, new = copy.copy(x), read_items(key), as_values(values, x.dtype)
+    x, items = copy.copy(x), read_items(key)
+    basic = basic_index(x.shape, tuple(items)) if all(map(is_basic, items)) else None
+    is_element = mode == "set" and basic is not None and not basic.shape and Ellipsis not in items
+    if is_element and x.dtype == np.bool_ and isinstance(values, list | tuple):
+        values = bool(values)  # as Python: whether it has elements
+    new = as_values(values, x.dtype)
     if new.dtype.kind == "c" and x.dtype.kind != "c":
         new = xp.not_equal(new, 0) if x.dtype.kind == "b" else xp.real(new)
-    if all(map(is_basic, items)):
-        return _update_slices(xp, x, basic_index(x.shape, tuple(items)), new, mode)
+    if basic is not None:
+        if is_element or (mode == "set" and isinstance(values, list | tuple)):
+            _check_axes(new, basic.shape, x.dtype)
+        return _update_slices(xp, x, basic, new, mode)
     items = checked_items(x.shape, items)
     if (mask := only_mask(items)) is not None:
         rest = x.ndim - mask.ndim
@@ -145,6 +137,17 @@ def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) 
     part = _sliced(xp, x, slices)
     updated = _update_at(xp, part, index, new, mode)
     return updated if _is_all(slices, x.shape) else _update_slices(xp, x, slices, updated, "set")
+
+
+def _check_axes(values: Any, shape: tuple[int, ...], dtype: DType) -> None:
+    """Checks that a list has no more axes than the elements that are set, and that there is one value for one element.
+
+    Raises:
+        ValueError: otherwise; bool takes an array of one element, too.
+    """
+    if values.ndim > len(shape) and (shape or dtype != np.bool_):
+        what = f"elements of shape {shape}; give as many axes" if shape else "one element; give a scalar"
+        raise ValueError(f"values is of shape {values.shape}, and the index stands for {what}")
 
 
 def _sliced(xp: NamespaceBase, x: RemoteArray, index: BasicIndex) -> RemoteArray:

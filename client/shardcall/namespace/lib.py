@@ -8,7 +8,10 @@ from typing import Any, SupportsIndex
 
 from shardcall._src.device_arrays.missing_attributes import unsupported
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.device_arrays.views import read_only_step
 from shardcall.namespace.base import counted_axis, part_of, type_of
+from shardcall.namespace.emath import EmathNamespace
 from shardcall_core.types.tracebacks import shortened
 
 MAX_WINDOW = 1024
@@ -36,7 +39,7 @@ class StrideTricksNamespace:
         subok: bool = False,
         writeable: bool = False,
     ) -> Any:
-        """Returns all windows of an array, as ``numpy.lib.stride_tricks.sliding_window_view``, but a copy of them.
+        """Returns all windows of an array, as ``numpy.lib.stride_tricks.sliding_window_view``, but a read-only copy.
 
         Args:
             x: [...] the array.
@@ -60,7 +63,7 @@ class StrideTricksNamespace:
             raise ValueError(f"window_shape has {len(sizes)} sizes for {len(axes)} axes; give one for each")
         for one, size in zip(axes, sizes, strict=True):
             x = self._windows(x, one, size)
-        return x
+        return x._view(read_only_step(x.type)) if isinstance(x, RemoteArray) else x
 
     def _windows(self, x: Any, axis: int, size: int) -> Any:
         """Returns the windows along one axis, as another axis behind all others."""
@@ -85,6 +88,11 @@ class LibNamespace:
 
     def __init__(self, xp: Any) -> None:
         self._xp = xp
+
+    @property
+    def scimath(self) -> EmathNamespace:
+        """The module of ``numpy.emath``."""
+        return EmathNamespace(self._xp)
 
     @property
     def stride_tricks(self) -> StrideTricksNamespace:

@@ -9,7 +9,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from shardcall._src.device_arrays.change_targets import writing
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall._src.device_arrays.scalars import typed
 from shardcall.namespace.base import NamespaceBase, array_of, converted, counted_axis, namespace_of, part_of, type_of
 from shardcall.namespace.statistics import can_be_nan
@@ -55,19 +57,29 @@ def isposinf(xp: NamespaceBase, x: OperandLike) -> Any:
 
 
 def nan_to_num(
-    xp: NamespaceBase, x: OperandLike, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> Any:
+    xp: NamespaceBase, x: OperandLike, copy: bool = True, nan: float = 0.0, posinf: float | None = None,
+    neginf: float | None = None,
+) -> Any:  # fmt: skip
     """Returns an array with numbers in place of NaN and infinities, as ``numpy.nan_to_num``.
 
     Args:
         x: [...] the array.
+        copy: False to change the array, which is on the mesh, and return it.
         nan: in place of NaN.
         posinf: in place of infinity; None for the largest number of the element type.
         neginf: in place of negative infinity; None for the least number of the element type.
 
     Raises:
         TypeError: for an array in place of NaN that is of complex numbers, and others to replace.
+        ValueError: for what is no array on the mesh and not to be copied.
     """
+    if not copy:
+        if find_remote_array(x) is None:
+            raise ValueError("copy=False and x is not on the mesh; leave out copy=False, or put x on the mesh")
+        if can_be_nan(x):
+            with writing(x, "numpy.nan_to_num with copy=False") as target:
+                target._assign(nan_to_num(xp, x, nan=nan, posinf=posinf, neginf=neginf))
+        return x
     dtype = type_of(x).dtype
     if dtype.kind == "f" and type_of(nan).dtype.kind == "c":
         raise TypeError(f"nan is of {type_of(nan).dtype.name} and x of {dtype.name}; give real numbers")

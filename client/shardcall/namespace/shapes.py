@@ -11,14 +11,22 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray
-from shardcall._src.device_arrays.views import is_contiguous
-from shardcall.namespace.base import NamespaceBase, copied, counted_axis, type_of
+from shardcall._src.device_arrays.views import axes_in_order, is_contiguous
+from shardcall.namespace.base import NamespaceBase, array_of, copied, counted_axis, type_of
 from shardcall.namespace.integers import integer, integers
 from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 
-def ravel(xp: NamespaceBase, x: OperandLike) -> Any:
-    """Returns the elements in one axis, as ``numpy.ravel``: of a view with gaps in its memory as a copy."""
+def ravel(xp: NamespaceBase, x: OperandLike, order: str = "C") -> Any:
+    """Returns the elements in one axis, as ``numpy.ravel``: of a view with gaps in its memory as a copy.
+
+    Args:
+        x: [...] the array.
+        order: the sequence of the elements: ``"C"`` row by row, ``"F"`` column by column, ``"A"`` column by column of a
+            view that is so in memory, ``"K"`` as in memory.
+    """
+    if (axes := axes_in_order(array_of(x), order)) is not None:
+        x = xp.transpose(x, axes)
     flat = xp.reshape(x, -1)
     return flat if not isinstance(x, RemoteArray) or is_contiguous(x) else copied(flat)
 
@@ -68,9 +76,12 @@ def rollaxis(xp: NamespaceBase, a: OperandLike, axis: SupportsIndex, start: Supp
 
 
 def broadcast_arrays(xp: NamespaceBase, *arrays: OperandLike) -> tuple[Any, ...]:
-    """Returns arrays that have been broadcast to one shape, as ``numpy.broadcast_arrays``."""
+    """Returns arrays that have been broadcast to one shape, as ``numpy.broadcast_arrays``; one of it as it is."""
     shape = np.broadcast_shapes(*(type_of(array).shape for array in arrays))
-    return tuple(xp.broadcast_to(array, shape) for array in arrays)
+    return tuple(
+        array if isinstance(array, RemoteArray) and array.shape == shape else xp.broadcast_to(array, shape)
+        for array in arrays
+    )
 
 
 def unstack(xp: NamespaceBase, x: OperandLike, /, *, axis: int = 0) -> tuple[Any, ...]:

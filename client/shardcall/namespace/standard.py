@@ -12,6 +12,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.scalars import typed
+from shardcall._src.device_arrays.views import axes_in_order
 from shardcall.methods import KernelMethods
 from shardcall.namespace.base import (
     NamespaceBase,
@@ -20,6 +21,7 @@ from shardcall.namespace.base import (
     converted,
     copied,
     counted_axis,
+    is_view,
     type_of,
     value_of,
     with_axis,
@@ -64,6 +66,7 @@ def reshape(
     x: OperandLike,
     /,
     shape: SupportsIndex | Sequence[SupportsIndex],
+    order: str = "C",
     *,
     copy: bool | None = None,
     **options: Any,
@@ -73,11 +76,39 @@ def reshape(
     Args:
         x: the array.
         shape: the shape; one size may be -1.
-        copy: True for a result that is no view of x in NumPy.
+        order: the sequence of the elements, as of `ravel`, without ``"K"``.
+        copy: True for a result that is no view of x, False for an error where there is no view.
         options: those of `Client.reshape`.
+
+    Raises:
+        ValueError: if there must be a copy and it is not allowed.
     """
-    result = KernelMethods.reshape(xp, x, shape, **options)
+    if axes_in_order(array_of(x), order, "CFA") is None:
+        result = KernelMethods.reshape(xp, x, shape, **options)
+    else:
+        sizes = value_of(shape)
+        sizes = (sizes,) if isinstance(sizes, SupportsIndex) and not getattr(sizes, "ndim", 0) else tuple(sizes)
+        result = xp.transpose(KernelMethods.reshape(xp, xp.transpose(x), sizes[::-1], **options))
+    if copy is False and not is_view(result, x):
+        raise ValueError(
+            f"x is of shape {type_of(x).shape}, and the shape {shape} needs a copy: its elements are in this process, "
+            "or in another sequence in memory; leave out copy=False"
+        )
     return copied(result) if copy else result
+
+
+def copy(xp: NamespaceBase, x: OperandLike, order: str = "K", **options: Any) -> Any:
+    """Returns a copy of the array, as ``numpy.copy``.
+
+    Args:
+        x: the array.
+        order: the sequence of the elements in memory, as of `ravel`; only `ravel` and views of the copy depend on it.
+        options: those of `Client.copy`, with which the copy is in row-major order.
+    """
+    axes = axes_in_order(array_of(x), order)
+    if axes is None or options:
+        return KernelMethods.copy(xp, x, **options)
+    return xp.transpose(KernelMethods.copy(xp, xp.transpose(x, axes)), np.argsort(axes).tolist())
 
 
 def sort(

@@ -10,6 +10,7 @@ from typing import Any
 from shardcall._src.calls.call_request import prepare
 from shardcall._src.device_arrays.views import ViewStep, can_be_reshaped, is_view_of
 from shardcall._src.programs.templates import types_by_table
+from shardcall_core.functions.subscripts import of_one_operand
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arrays import Array
 
@@ -28,14 +29,20 @@ def view_step(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, 
     """
     if not arguments.keys() <= FUNCTIONS[name].defaults.keys():
         return None  # with a mesh and the like
-    if name == "getitem" or (name == "flip" and not x.ndim) or not is_view_of(name, x, others, arguments):
+    if name == "getitem" or (name == "flip" and not x.ndim):
         return None
     try:
+        if name == "einsum":
+            arguments = {**arguments, "subscripts": of_one_operand(arguments["subscripts"], x.shape)}
+        if not is_view_of(name, x, others, arguments):
+            return None
         plain = tuple((key, _plain(item)) for key, item in arguments.items())
-    except TypeError:
-        return None  # the call is refused with the reason
+    except (TypeError, ValueError):
+        return None  # the call has several operands, or is refused with the reason
     step = _step(name, x.type, plain)
-    return None if step is None or (name == "reshape" and not can_be_reshaped(x, step.type.shape)) else step
+    if step is None or (step.type.dtype != x.dtype and name == "einsum"):
+        return None
+    return None if name == "reshape" and not can_be_reshaped(x, step.type.shape) else step
 
 
 @lru_cache(maxsize=1024)

@@ -21,6 +21,11 @@ _NOTE = (
     "Values are those of ``jax.random`` for the key of the seed. Without ``mesh`` and ``out_spec`` one device draws "
     "them."
 )
+_BIAS = (
+    " As of JAX, values of a range of n > 2**16 of int32 and uint32, and of n > 2**32 of int64 and uint64, are random "
+    "bits modulo n: those below ``low + 2**bits % n`` come up more often than others, by 1 part in ``2**bits//n``. "
+    "Draw ranges of more than 2**16 as int64."
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ def _distribution(
     )
     check = _drawn(name, (first.name, second.name), scalars, types)
     spec = "its first axis, over all mesh axes"
-    method = Method(f"seed, shape, {first.name}, {second.name}, dtype", _NOTE, errors)
+    method = Method(f"seed, shape, {first.name}, {second.name}, dtype", _NOTE + _BIAS * (name == "randint"), errors)
     example = f"7, (2, 3){', 0, 10' * (name == 'randint')}"
     return Function(
         name, (_SEED, first, second), parameters, check, spec, summary=summary, method=method, example=example

@@ -42,6 +42,21 @@ def parse(subscripts: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[tupl
     return labels, (*stretch, *sorted(label for label in every if every.count(label) == 1 and not label.isdigit()))
 
 
+def of_one_operand(subscripts: str, shape: tuple[int, ...]) -> str:
+    """Returns the subscripts of one operand with a letter for every axis, and with the result: ``"abb->ab"``.
+
+    Args:
+        subscripts: as of `parse`.
+        shape: the shape of the operand.
+
+    Raises:
+        ValueError: as of `parse`.
+    """
+    (labels,), result = parse(subscripts, [shape])
+    letters = dict(zip(dict.fromkeys(labels), _LETTERS, strict=False))
+    return f"{''.join(letters[label] for label in labels)}->{''.join(letters[label] for label in result)}"
+
+
 def from_labels(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
     """Returns the subscripts and the operands of a call with lists of integers as labels.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import os
 import sys
@@ -83,6 +84,19 @@ def level_of_caller() -> int:
     while frame.f_back is not None and _top_package(frame) in _HIDDEN:  # also contextlib, between two frames of ours
         level, frame = level + 1, frame.f_back
     return level
+
+
+def calling_frame() -> FrameType:
+    """Returns the innermost frame that is not of this package: of Python's code, as functions of C have none."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_ours(frame):
+        frame = frame.f_back
+    return frame
+
+
+def is_assigning(frame: FrameType) -> bool:
+    """Returns whether a frame assigns to an element, and does not call a function of C that does."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "STORE_SUBSCR"
 
 
 def _entries(trace: TracebackType | None) -> list[TracebackType]:

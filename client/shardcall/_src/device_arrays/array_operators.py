@@ -10,7 +10,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
-from shardcall_core.element_types import is_inexact
+from shardcall_core.element_types import DType, is_inexact
 from shardcall_core.types.tracebacks import shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
@@ -50,13 +50,28 @@ def can_be_operand(value: object) -> bool:
     )
 
 
+def is_root(dtype: DType, exponent: object, *, by_operator: bool = False) -> bool:
+    """Returns whether NumPy takes the square root as a power, which differs for -inf and -0.0.
+
+    Args:
+        dtype: the element type of the base.
+        exponent: the exponent, of which 0.5 is one.
+        by_operator: whether ``**`` is the function, which takes the root of all inexact numbers for one of Python.
+    """
+    if not isinstance(exponent, float | np.floating) or exponent != 0.5:
+        return False
+    if by_operator and type(exponent) is float:
+        return is_inexact(dtype)
+    return dtype in (np.float32, np.float64) and np.result_type(dtype, exponent) == dtype
+
+
 def _binary(name: str) -> Callable[[ArrayOperators, Any], Any]:
     @shortened
     def method(self: ArrayOperators, other: Any, /) -> Any:
         if name == "power" and type(other) is int and other == 2 and self.dtype == np.bool_:
             other = np.int8(2)  # NumPy squares, which gives int8
-        if name == "power" and type(other) is float and other == 0.5 and is_inexact(self.dtype):
-            return self._functions.sqrt(self)  # as NumPy's operator, of types for which its power is no root, too
+        if name == "power" and is_root(self.dtype, other, by_operator=True):
+            return self._functions.sqrt(self)
         return getattr(self._functions, name)(self, other) if can_be_operand(other) else NotImplemented
 
     return method

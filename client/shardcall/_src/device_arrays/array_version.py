@@ -262,6 +262,7 @@ class ArrayBase:
         type: the shape and the element type, which no write changes.
         array: the object that is no view; the caller may have dropped it.
         layout: as of `views.layout_of`, of an array that was a view as it was then; None before it is needed.
+        was_view: whether it was a view of an array that nobody has any more.
         name: the name on the server, of which other clients may have objects, too; empty if it has none.
         writers: the number of writes in progress, during which other clients' writes are not read.
     """
@@ -276,6 +277,7 @@ class ArrayBase:
         "name",
         "type",
         "version",
+        "was_view",
         "writers",
     )
 
@@ -283,6 +285,7 @@ class ArrayBase:
         self.type = version.type
         self.array: weakref.ref[Any] | None = None if array is None else weakref.ref(array)
         self.layout = layout
+        self.was_view = layout is not None
         self.name = ""
         self.writers = 0
         self._views: dict[int, weakref.ref[Any]] = {}

@@ -130,7 +130,7 @@ class BucketedArray(ArrayProperties, ArrayProtocols):
             self._assign(self._functions.setitem(self, key, value))
 
     def flatten(self, order: str = "C") -> Any:
-        """Returns the elements in one axis, in row-major order, as a copy."""
+        """Returns the elements in one axis, in the order of `ravel`, as a copy."""
         return self.ravel(order).copy()
 
     def _writing(self) -> AbstractContextManager[None]:

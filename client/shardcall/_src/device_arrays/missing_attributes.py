@@ -21,7 +21,6 @@ _INSTEAD: Mapping[str, str] = {
     "block_until_ready": "get() waits for the values, and client.synchronize() for all calls",
     "sharding": "use mesh and spec",
     "setfield": "assign to elements, array[key] = values",
-    "setflags": "the flags of arrays on the mesh cannot be set",
 }
 
 

@@ -11,18 +11,22 @@ from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.views import layout_of
 from shardcall_core.types.arrays import NDArray
 
+_LONG_NAMES = {"O": "OWNDATA", "W": "WRITEABLE", "A": "ALIGNED", "X": "WRITEBACKIFCOPY"}
+
 
 class ArrayFlags:
-    """The flags that an array on the mesh would have in NumPy; read-only.
+    """The flags that an array on the mesh would have in NumPy, of which ``writeable`` can be set.
 
     Args:
         layout: its memory layout, as `views.layout_of`.
+        setflags: the method of the array.
         is_view: whether it is a view.
         is_writeable: whether it may be written to.
     """
 
-    def __init__(self, layout: NDArray, *, is_view: bool, is_writeable: bool) -> None:
+    def __init__(self, layout: NDArray, setflags: Callable[..., None], *, is_view: bool, is_writeable: bool) -> None:
         self._flags = layout.flags
+        self._setflags = setflags
         self._others = {"OWNDATA": not is_view, "WRITEABLE": is_writeable, "ALIGNED": True, "WRITEBACKIFCOPY": False}
 
     def __getattr__(self, name: str) -> bool:
@@ -31,12 +35,19 @@ class ArrayFlags:
         return bool(getattr(self._flags, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if not name.startswith("_"):
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        elif name == "writeable":
+            self._setflags(write=bool(value))
+            self._others["WRITEABLE"] = bool(value)
+        else:
             raise AttributeError(f"{name} of an array on the mesh cannot be set", name=name, obj=self)
-        super().__setattr__(name, value)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, _LONG_NAMES.get(name, name).lower(), value)
 
     def __getitem__(self, name: str) -> bool:
-        long = {"O": "OWNDATA", "W": "WRITEABLE", "A": "ALIGNED", "X": "WRITEBACKIFCOPY"}.get(name, name)
+        long = _LONG_NAMES.get(name, name)
         return self._others[long] if long in self._others else self._flags[name]  # type: ignore[index]  # takes names
 
     def __repr__(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardcall._src.device_arrays.missing_attributes import check_row_major
+from shardcall._src.device_arrays.views import axes_in_order
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.tracebacks import shortened
 
@@ -77,9 +78,9 @@ class NumPyMethods:
         return self.get().tolist()
 
     def tobytes(self, order: str | None = "C") -> bytes:
-        """Copies the values to this process; returns their bytes, in row-major order."""
-        check_row_major(order)
-        return self.get().tobytes()
+        """Copies the values to this process; returns their bytes, in the order of `ravel`."""
+        axes = axes_in_order(self, order)
+        return self.get().transpose(axes).tobytes() if axes else self.get().tobytes()
 
     def transpose(self, *axes: Any) -> Self:
         """Returns the array with its axes in another order, as ``numpy.ndarray.transpose``."""
@@ -87,16 +88,13 @@ class NumPyMethods:
         return self._functions.transpose(self, order)  # type: ignore[no-any-return]
 
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> Self:
-        """Returns the elements in another shape, in row-major order, as ``numpy.ndarray.reshape``."""
-        check_row_major(order)
+        """Returns the elements in another shape, as ``numpy.ndarray.reshape``."""
         sizes = shape[0] if len(shape) == 1 else shape
-        options = {} if copy is None else {"copy": copy}
-        return self._functions.reshape(self, sizes, **options)  # type: ignore[no-any-return]
+        return self._functions.reshape(self, sizes, order, copy=copy)  # type: ignore[no-any-return]
 
     def ravel(self, order: str = "C") -> Self:
-        """Returns the elements in one axis, in row-major order."""
-        check_row_major(order)
-        return self._functions.ravel(self)  # type: ignore[no-any-return]
+        """Returns the elements in one axis, as ``numpy.ravel``."""
+        return self._functions.ravel(self, order)  # type: ignore[no-any-return]
 
     flatten = ravel
 
@@ -176,8 +174,7 @@ class NumPyMethods:
 
     def copy(self, order: str = "C") -> Self:
         """Returns a copy on the mesh."""
-        check_row_major(order)
-        return self._functions.copy(self)  # type: ignore[no-any-return]
+        return self._functions.copy(self, order)  # type: ignore[no-any-return]
 
     def conj(self) -> Self:
         """Returns the complex conjugate; of real numbers the array itself, as ``numpy.ndarray.conj``."""

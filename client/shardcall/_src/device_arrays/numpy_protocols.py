@@ -262,9 +262,9 @@ def _options(shown: str, run: Callable[..., Any], named: Mapping[str, Any]) -> d
         algorithm = {name: named[name] for name in (*_ALGORITHM, "descending") if name in named}
         getattr(np, shown.removeprefix("numpy."))(*operands, **algorithm)
         named = {name: value for name, value in named.items() if name not in _ALGORITHM}
-    if "order" in named:
-        check_row_major(named.pop("order"))
     accepted, _ = _parameters(run)
+    if "order" in named and "order" not in accepted:
+        check_row_major(named.pop("order"))
     for name, value in list(named.items()):
         is_neutral = any(_is_default(value, default) for default in _DEFAULTS.get(name, ()))
         if is_neutral and (name != "casting" or name not in accepted):

@@ -17,10 +17,10 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
-from shardcall._src.device_arrays.missing_attributes import check_row_major, unchangeable_attribute, unsupported
+from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute, unsupported
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.shown_values import ShownValues
-from shardcall._src.device_arrays.views import ViewStep, index_step, layout_of, with_step
+from shardcall._src.device_arrays.views import ViewStep, axes_in_order, index_step, layout_of, with_step
 from shardcall._src.device_arrays.write_locks import write_lock
 from shardcall._src.display.drawing import Drawing, element
 from shardcall._src.display.progress import Progress
@@ -32,9 +32,13 @@ from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.blocks import block_grid
 from shardcall_core.types.errors import ShardcallError
 from shardcall_core.types.sizes import human
-from shardcall_core.types.tracebacks import shortened
+from shardcall_core.types.tracebacks import calling_frame, is_assigning, shortened
 
+_AS_STRIDED = getattr(np.lib.stride_tricks.as_strided, "__code__", None)  # which no protocol of NumPy redirects
+_MAX_SHUFFLED = 100  # elements that numpy.random.shuffle swaps, each swap in four calls
 _MAX_SHOWN = 20_000  # characters of values in a notebook
+MAX_STRIDED_BYTES = 64 << 20
+"""The size of the largest array of which ``numpy.lib.stride_tricks.as_strided`` takes views."""
 SHORT_TIMEOUT_S = 10.0
 """The timeout of calls without arrays by default, in seconds."""
 
@@ -61,6 +65,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     _entered_by: int
     _store: ArrayBase
     _is_traced = False
+    _is_locked = False  # against writes, by the caller
     _is_ndarray = False  # where NumPy's result without axes is an array and no scalar
     _steps: tuple[ViewStep, ...] = ()  # from the base to the view that it is
     _shown: ShownValues | None = None
@@ -166,6 +171,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         view.__dict__.update(
             _owner=self._owner, _entered_by=0, _store=self._store, _steps=steps, _is_ndarray=is_ndarray
         )
+        if self._is_locked:
+            view._is_locked = True
         self._store.add_view(view)
         return view
 
@@ -184,8 +191,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     def copy(self, order: str = "C") -> Self:
         """Returns a copy on the mesh; that of an array with a name is complete before a later write."""
         if self._owner._present(self)._store.name:
-            check_row_major(order)
-            return self.__copy__()
+            copied = self.__copy__()
+            return copied if axes_in_order(copied, order) is None else copied.copy(order)
         return super().copy(order)
 
     def __remote_array__(self) -> RemoteArray:
@@ -275,10 +282,35 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if (present := self._owner._present(self)) is not self:
             array: NDArray = present.__array__(dtype)  # which refuses it
             return array
-        if (values := self._values_of_block()) is None:
+        values = self._get_with_base() if calling_frame().f_code is _AS_STRIDED else self._values_of_block()
+        if values is None:
             self._owner._copied(self)
             values = self.get()
         return np.asarray(values, dtype=dtype)
+
+    def _get_with_base(self) -> NDArray:
+        """Copies the array that this one is a view of, since strides of the caller may lead to all its elements.
+
+        Returns:
+            The view of the copy.
+
+        Raises:
+            TypeError: for a view of a large array, and of one that is no longer there.
+        """
+        base, is_view = self._store, bool(self._steps)
+        if base.was_view or (is_view and base.type.nbytes > MAX_STRIDED_BYTES):
+            raise TypeError(
+                f"numpy.lib.stride_tricks.as_strided of a view copies the array that it is a view of, which is of at "
+                f"most {human(MAX_STRIDED_BYTES)} and still in use, and this one is "
+                f"{'no longer' if base.was_view else f'of {human(base.type.nbytes)}'}; "
+                "pass array.get(), with strides of that"
+            )
+        array = unshaped_array(base) if is_view else self
+        self._owner._copied(array)
+        values: NDArray = np.ascontiguousarray(array.get())
+        for step in self._steps:
+            values = step.of_layout(values)
+        return values
 
     def _get_implicitly(self) -> NDArray | None:
         present: object = self._owner._present(self)
@@ -301,9 +333,29 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return None if values is None else values.copy()
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if type(key) is int and isinstance(value, RemoteArray) and self.shape and key == self.shape[0] - 1:
+            self._check_not_shuffled(value)
         with self._writing():
             if not self._is_part(key, value):  # which ``array[key] += b`` has changed
                 self._assign(self._owner.xp.setitem(self, key, value))
+
+    def _check_not_shuffled(self, value: RemoteArray) -> None:
+        """Checks that the last row is not set to another one by `numpy.random.shuffle`, which begins so.
+
+        It swaps rows one by one, and loses those that are views.
+
+        Raises:
+            TypeError: if it is.
+        """
+        is_row = value._store is self._store
+        is_element = value._element_of is not None and value._element_of() is self._store
+        if not (is_row or (is_element and self.shape[0] > _MAX_SHUFFLED)) or is_assigning(calling_frame()):
+            return
+        raise TypeError(
+            f"numpy.random.shuffle swaps one element after the other, and the array is of shape {self.shape}; give an "
+            f"array of one axis and at most {_MAX_SHUFFLED} elements, or write "
+            "array[...] = array[rng.permutation(len(array))]"
+        )
 
     def _is_part(self, key: Any, value: Any) -> bool:
         """Returns whether a value is the view of this array at an index."""
@@ -396,12 +448,38 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     @property
     def flags(self) -> ArrayFlags:
-        """The flags that the array would have in NumPy; they cannot be set."""
-        return ArrayFlags(layout_of(self), is_view=self.base is not None, is_writeable=self._is_writeable)
+        """The flags that the array would have in NumPy, of which ``writeable`` can be set."""
+        return ArrayFlags(
+            layout_of(self), self.setflags, is_view=self.base is not None, is_writeable=self._is_writeable
+        )
+
+    def setflags(self, *, write: bool | None = None, align: bool | None = None, uic: bool | None = None) -> None:
+        """Sets whether this object, and views of it from now on, may be written to, as ``numpy.ndarray.setflags``.
+
+        Args:
+            write: whether it may; None to leave it.
+            align: True or None.
+            uic: False or None.
+
+        Raises:
+            ValueError: for ``write=True`` and a view that NumPy does not write to, for ``align`` and ``uic``.
+        """
+        if uic or not (align is None or align):
+            raise ValueError("align=False and uic=True are for the memory of a process; leave them out")
+        if write is None:
+            return
+        base = None if self._store.array is None or not self._steps else self._store.array()
+        if write and (self._has_read_only_step or (base is not None and base is not self and base._is_locked)):
+            raise ValueError("cannot set WRITEABLE flag to True of this array")
+        self._is_locked = not write
 
     @property
     def _is_writeable(self) -> bool:
-        return not any(step.is_read_only for step in self._steps)
+        return not self._is_locked and not self._has_read_only_step
+
+    @property
+    def _has_read_only_step(self) -> bool:
+        return any(step.is_read_only for step in self._steps)
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -460,7 +538,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         return not self.ndim and not self._is_ndarray and (not self._steps or self._store.is_only_of(self))
 
     def flatten(self, order: str = "C") -> Self:
-        """Returns the elements in one axis, in row-major order, as a copy."""
+        """Returns the elements in one axis, in the order of `ravel`, as a copy."""
         return self.ravel(order).__copy__()
 
     @property

@@ -92,12 +92,7 @@ class ViewStep(NamedTuple):
         if self.name == "flip":
             return functions.compute("flip", new, **arguments)
         if self.name == "einsum":
-            taken, _, kept = arguments["subscripts"].partition("->")
-            if taken == 2 * kept:  # the diagonal
-                return functions.where(
-                    np.eye(*x.shape, dtype=np.bool_), functions.compute("expand_dims", new, axis=1), x
-                )
-            return functions.compute("einsum", new, **{**arguments, "subscripts": f"{kept}->{taken}"})
+            return _with_diagonals(functions, x, new, arguments["subscripts"])
         if self.name == "real":
             return functions.compute("complex", new, functions.compute("imag", x))
         return functions.compute("complex", functions.compute("real", x), new)
@@ -123,6 +118,22 @@ class ViewStep(NamedTuple):
                 return cast(NDArray, np.einsum(arguments["subscripts"], layout))
             case name:
                 return cast(NDArray, getattr(np, name)(layout, **arguments))
+
+
+def _with_diagonals(functions: Any, x: Any, new: Any, subscripts: str) -> Any:
+    """Returns an array with other values in the view that `einsum` gives, where its indices of one label are equal."""
+    taken, _, kept = subscripts.partition("->")
+    labels = "".join(dict.fromkeys(taken))
+    new = functions.compute("einsum", new, subscripts=f"{kept}->{labels}")
+    repeated = [axis for axis, label in enumerate(taken) if label in taken[:axis]]
+    if not repeated:
+        return new
+    indices = np.ogrid[tuple(map(slice, x.shape))]
+    is_in_view = np.logical_and.reduce(
+        np.broadcast_arrays(*(indices[axis] == indices[taken.index(taken[axis])] for axis in repeated))
+    )
+    shape = [1 if axis in repeated else size for axis, size in enumerate(x.shape)]
+    return functions.where(is_in_view, functions.compute("reshape", new, shape=shape), x)
 
 
 def with_step(steps: tuple[ViewStep, ...], step: ViewStep) -> tuple[ViewStep, ...]:
@@ -189,13 +200,11 @@ def is_view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str,
         name: the name of the function, one of `VIEWS`.
         x: its first operand.
         others: its other operands; None for one left out.
-        arguments: its parameters.
+        arguments: its parameters; the subscripts of ``einsum`` as of `subscripts.of_one_operand`.
     """
     if name == "einsum":
-        taken, _, kept = str(arguments.get("subscripts")).partition("->")
-        is_permutation = sorted(taken) == sorted(kept) and len({*taken}) == len(taken)
-        is_view = taken.isalpha() and (is_permutation or (len(taken) == 2 and taken == 2 * kept))
-        return is_view and all(other is None for other in others)
+        taken, _, kept = str(arguments["subscripts"]).partition("->")
+        return {*taken} == {*kept} and all(other is None for other in others)
     if name in ("real", "imag"):
         return bool(x.dtype.kind == "c")
     return True
@@ -203,6 +212,8 @@ def is_view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str,
 
 def is_contiguous(x: Any) -> bool:
     """Returns whether the elements of an array are in row-major order in NumPy, without gaps."""
+    if isinstance(x, np.ndarray):
+        return x.flags.c_contiguous
     is_plain = not x._steps and x._store.layout is None
     return is_plain or layout_of(x).flags.c_contiguous
 
@@ -216,6 +227,48 @@ def can_be_reshaped(x: Any, shape: tuple[int, ...]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def axes_in_order(x: Any, order: str | None, allowed: str = "CFAK") -> tuple[int, ...] | None:
+    """Returns the axes of an array in the sequence in which NumPy reads its elements; None for the row-major one.
+
+    Args:
+        x: an array on the mesh, which is in memory as `layout_of` says, or one of this process.
+        order: the order; None for ``"C"``.
+        allowed: the orders that the function takes.
+
+    Raises:
+        TypeError: for an order that is no text.
+        ValueError: for an unknown one.
+    """
+    if not isinstance(order, str | None):
+        raise TypeError(f"order={order!r}; give one of: {', '.join(allowed)}")
+    upper = "C" if order is None else order.upper()
+    if upper not in allowed or len(upper) != 1:
+        raise ValueError(f"order={order!r} is not one of: {', '.join(allowed)}")
+    if upper == "F":
+        return tuple(reversed(range(x.ndim)))
+    if upper == "C" or not (isinstance(x, np.ndarray) or hasattr(x, "_store")) or is_contiguous(x):
+        return None
+    layout = x if isinstance(x, np.ndarray) else layout_of(x)
+    if layout.flags.f_contiguous:
+        return tuple(reversed(range(x.ndim)))
+    return _axes_by_strides(layout) if upper == "K" else None
+
+
+def _axes_by_strides(layout: NDArray) -> tuple[int, ...]:
+    """Returns the axes from the largest stride to the smallest, as iterators of NumPy sort them."""
+    strides = [0 if size == 1 else abs(stride) for size, stride in zip(layout.shape, layout.strides, strict=True)]
+    axes = list[int]()  # from the smallest
+    for axis in reversed(range(layout.ndim)):
+        position = len(axes)
+        for i in reversed(range(len(axes))):
+            if strides[axis] and strides[axes[i]]:  # an axis without a stride stays where it is
+                if strides[axis] >= strides[axes[i]]:
+                    break
+                position = i
+        axes.insert(position, axis)
+    return tuple(reversed(axes))
 
 
 # The layout is an array of NumPy that no element of is ever read: its memory is that of one element. NumPy's functions

@@ -124,8 +124,9 @@ class Normal(_DistributionKernel):
 class RandInt(_DistributionKernel):
     """Integers uniform in [low, high), as ``numpy.random.Generator.integers``.
 
-    `jax.random.randint` for the key of the seed: a remainder of twice as many bits as the type has, so that the values'
-    frequencies differ by less than 2⁻ᵇ for a type of b bits. If high is not above low, all values are low. A bound
+    `jax.random.randint` for the key of the seed, with b = 64 bits for types of 64 and 32 for others: of n ≤ 2^(b/2)
+    values a remainder of 2b bits, so that frequencies differ by less than 2⁻ᵇ; of more values one of b bits, so that
+    the lowest 2ᵇ mod n come up more often, by 1 part in ⌊2ᵇ/n⌋. If high is not above low, all values are low. A bound
     beyond the type becomes the nearest valid one: a value of the type or, for high, 1 more than the greatest.
 
     Sharding: any; nothing moves.
