@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
+from client.conftest import with_call_streams
 from client.stream_server import PLAN_SLOTS, Call, in_threads, one_by_one, threads_named, wait_for
 from client.tasks import cancel
 from client_parts import stream_of
@@ -316,6 +317,27 @@ def test_a_server_that_shuts_down_refuses_streams_and_the_next_one_accepts_them(
 
     streams.on_opened = refuse_twice
     assert (client.call("echo", 2.0).array, len(streams.streams)) == (2.0, 3)
+
+
+def test_a_server_that_shuts_down_is_asked_for_an_array_by_another_method(memory, abort):
+    """Such a server opens no streams, and lets clients read what it has computed for them."""
+    refused, describe = [], memory.server.info
+
+    def refuse(requests, context):
+        refused.append(requests)
+        abort(context, UNAVAILABLE, "SERVER_DRAINING")
+        yield
+
+    memory.server.info = lambda *call: with_call_streams(describe(*call))
+    memory.server.call_stream = refuse
+    with (
+        shardcall.connect(memory.server.address, call_stream=False) as other,
+        shardcall.connect(memory.server.address) as client,
+    ):
+        array = client.describe(other.put(np.arange(4.0)).handle)
+        np.testing.assert_array_equal(array.get(), np.arange(4.0))
+    assert refused
+    assert [type(request).__name__ for request in memory.calls].count("GetArrayRequest") == 1
 
 
 def test_close_cancels_calls_and_refuses_others(server, streams):

@@ -64,7 +64,7 @@ def is_refused(client: sc.Client) -> bool:
 
 
 def test_calls_in_flight_are_answered_and_new_ones_refused(server_factory, monkeypatch):
-    """The signal comes while another call has its segment opened, which is answered too."""
+    """The signal comes while another call has its segment opened, which is answered too; results are read after it."""
     server = server_factory(*ADMITTING, devices=1, why="it drains")
     x = np.arange(1 << 20, dtype=np.float64).reshape(-1, 2)
 
@@ -74,16 +74,23 @@ def test_calls_in_flight_are_answered_and_new_ones_refused(server_factory, monke
         wait_for(lambda: is_refused(clients[0]))
         return segment
 
+    holder = sc.connect(server.address, retries=False)  # which opens segments without a signal
     monkeypatch.setattr("shardcall._src.transfer.shared_memory_client.open_segment", open_and_signal)
     refused = [threading.Event() for _ in range(2 * CLIENTS)]
     with (
         connected(server.address, CLIENTS, retries=False) as clients,
         sc.connect(server.address, retries=False) as near,
+        holder,
         ThreadPoolExecutor(AT_ONCE + 1 + len(refused)) as pool,
         ExitStack() as stack,
     ):
         stack.callback(server.process.kill)  # whatever happens, callers that never stop must not be waited for
+        loop, starts = holder.jit(lambda a: a + 1.0), [holder.put(start) for start in (x, WORKING)]
+        for start in starts:
+            loop.repeat(start, times=3).get()  # compiled
         with in_flight(server, clients, pool, AT_ONCE) as calls:
+            loops = [loop.repeat(start, times=3) for start in starts]
+            wait_for(lambda: clients[0].usage().calls == AT_ONCE + len(loops))
             callers = [
                 pool.submit(_ask_while_it_serves, clients[i % CLIENTS], event) for i, event in enumerate(refused)
             ]
@@ -92,6 +99,8 @@ def test_calls_in_flight_are_answered_and_new_ones_refused(server_factory, monke
         for number, call in enumerate(calls):
             np.testing.assert_array_equal(call.result(120), expected(number))
         np.testing.assert_array_equal(opening.result(120).array, np.diff(x, axis=0))
+        for result, start in zip(loops, (x, WORKING), strict=True):
+            np.testing.assert_array_equal(result.get(), start + 3.0)
         met = sum((caller.result(120) for caller in callers), Counter[str]())
         assert set(met) <= {"answered", "SERVER_DRAINING", "UNAVAILABLE"}
         assert server.process.wait(120) == 0

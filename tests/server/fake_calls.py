@@ -30,6 +30,7 @@ class FakeServerCall:
         self.connection = connection
         self.deadline = 0.0
         self.weight = 1
+        self.is_late, self.kept_results, self.read_handle = False, (), b""
         self.__dict__.update(fields)
 
     def phase(self, name: str) -> AbstractContextManager[None]:

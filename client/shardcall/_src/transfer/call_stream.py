@@ -32,6 +32,7 @@ from shardcall_core.wire.forks import begin_anew_in_children, end_rpcs_at_forks,
 from shardcall_core.wire.metadata import new_request_id, trace
 
 _STREAM_REQUIRED = "STREAM_REQUIRED"
+_DRAINING = "SERVER_DRAINING"
 _REFUSALS = ("QUOTA_EXCEEDED", "SERVER_BUSY", "SCOPE_MISSING")  # arrays are read without the scope of calls, too
 _REFUSED_S = 10.0  # without a stream after the server refused one
 _CLOSE_TIMEOUT_S = 2.0
@@ -438,7 +439,10 @@ class CallStream:
         with self._transport.servers.attempt(connection.server):
             failure = self._transport.failure(status, Deadline(_REFUSED_S))
             renewed = self._transport.renew_token(failure, connection.shown, _REFUSED_S)
-        if not connection.draining:  # its end means nothing: the client may have ended it
+        is_drain = failure.reason == _DRAINING
+        with self._lock:
+            stays = is_drain and all(call.is_read for call in connection.unanswered.values())  # where the arrays are
+        if not (connection.draining or stays):  # the end of one that drains means nothing: the client may have ended it
             is_again = not connection.begun.is_set()
             self._transport.leave_server(failure, connection.server, is_again=is_again)
         refused = failure.status is grpc.StatusCode.UNIMPLEMENTED or failure.reason in _REFUSALS
@@ -452,11 +456,12 @@ class CallStream:
                 self._refusal_expiry = math.inf if unserved else time.monotonic() + _REFUSED_S
             repeated: list[StreamRequest] = []
             for call in connection.unanswered.values():
-                delay_s = 0.0 if renewed else self._retry_delay_s(failure, call, refused=refused)
+                is_refused = refused or (is_drain and call.is_read)  # such a server answers GetArray
+                delay_s = 0.0 if renewed else self._retry_delay_s(failure, call, refused=is_refused)
                 if call.done:
                     continue
                 if delay_s is None:
-                    call.refused = refused
+                    call.refused = is_refused
                     lost.append(call)
                 else:
                     call.repeated += not renewed

@@ -111,6 +111,11 @@ class StreamRequest:
         return self.item.request_id
 
     @property
+    def is_read(self) -> bool:
+        """True for the read of an array."""
+        return isinstance(self.item, call_stream_pb2.ReadArray)
+
+    @property
     def has_named_results(self) -> bool:
         """True if later calls may use the results before the answer."""
         return isinstance(self.item, call_stream_pb2.StreamedCall) and bool(self.item.result_handles)
@@ -153,8 +158,7 @@ class StreamRequest:
         """
         meters = self._stream.meters
         ends_at = time.monotonic() + left_s - meters.watch_after_s
-        is_read = isinstance(self.item, call_stream_pb2.ReadArray)
-        watch = meters.watch("" if is_read else self.request_id, self.kernel)
+        watch = meters.watch("" if self.is_read else self.request_id, self.kernel)
         limit_s = meters.watch_after_s if watch is None else REPORT_INTERVAL_S
         try:
             while not self.done and (left_s := ends_at - time.monotonic()) > 0:  # `notify` may have been interrupted

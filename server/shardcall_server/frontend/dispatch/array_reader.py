@@ -142,5 +142,6 @@ class ArrayReader:
                 if resident.computed is not None:  # that it was not computed explains more
                     await wait_computed(call, resident.computed, resident.handle, "handle")
             add_inline_results(response, [resident.placement], [resident.type], buffers, executed)
+        call.read_handle = resident.handle
         response.timing.CopyFrom(call.finish())
         return response

@@ -146,6 +146,7 @@ async def commit(
                 reservation.withdraw(resident)
             computed.set_exception(error)
         raise
+    running.keep(kept)
     if computed is not None:
         computed.set_result(None)
     return [

@@ -12,7 +12,7 @@ from shardcall.v1 import kernel_pb2
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.rpc.promise import Promise
-from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.rpc.server_call import KeptResult, ServerCall
 from shardcall_server.frontend.workers.command import head
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_worker.v1 import link_pb2
@@ -88,6 +88,10 @@ class RunningCommand:
         self._answer = answer
         # Without the launch lock: if the answer has come, the grant is released here, and other calls continue.
         answer.add_done_callback(self._finished)
+
+    def keep(self, results: Sequence[KeptResult]) -> None:
+        """Records that the call has left results on the mesh."""
+        self._call.kept_results = results
 
     def _is_needed(self) -> bool:
         return self._call.is_active

@@ -63,6 +63,11 @@ class ResidentArray:
         """The principal that owns it; empty without authentication."""
         return self.lease.owner
 
+    @property
+    def is_leased(self) -> bool:
+        """True until it is deleted, lost or gets a name."""
+        return self.lease.arrays.get(self.handle) is self
+
     @cached_property
     def placement_key(self) -> bytes:
         """The mesh and the placement; equal for arrays that are placed alike."""

@@ -6,10 +6,27 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.rpc.server_call import KeptResult, ServerCall
 
 _EXPECTED_S = 30.0
+_POLL_S = 0.1  # for the deletion of arrays
+
+
+class _Expected(NamedTuple):
+    """A call or a read that is expected of a client.
+
+    Attributes:
+        connection: the client's connection.
+        expires_at: the moment from which it is not expected, by the drain's clock.
+        result: the array to be read; None for a call.
+    """
+
+    connection: str
+    expires_at: float
+    result: KeptResult | None = None
 
 
 class Drain:
@@ -18,8 +35,11 @@ class Drain:
     A client opens a segment for a call that it makes next. That call is expected, and counts as in progress, from the
     opening of the segment until its arrival, for up to ``expected_s``. It may begin while the server drains.
 
+    A call that ends while the server drains may leave results on the mesh. That they are read or deleted is expected,
+    too. Until then, and while calls of its are in progress, a connection may read arrays, delete them and renew leases.
+
     Args:
-        expected_s: the time for which a call is expected.
+        expected_s: the time for which a call or a read is expected.
         clock: a monotonic clock, in seconds.
 
     Attributes:
@@ -29,18 +49,24 @@ class Drain:
     def __init__(self, expected_s: float = _EXPECTED_S, clock: Callable[[], float] = time.monotonic) -> None:
         self._lock = threading.Lock()  # guards all of these; listeners are called without it
         self._changed = threading.Condition(self._lock)
-        self._calls = 0
+        self._calls: dict[str, int] = {}  # by connection
         self.begun = False
         self._listeners: set[Callable[[], None]] = set()
-        self._expected: dict[bytes, tuple[str, float]] = {}  # connection and expiry by segment, the oldest first
+        self._expected: dict[bytes, _Expected] = {}  # by segment or array, the oldest first
+        self._read: set[bytes] = set()  # arrays, since the drain began
         self._expected_s = expected_s
         self._clock = clock
 
-    def expect(self, segment_id: bytes, connection: str) -> None:
-        """Expects a call that uses a segment, on the connection that opened it."""
+    def expect(self, segment_id: bytes, opening: ServerCall) -> None:
+        """Expects a call that uses a segment, unless the segment is for a read while the server drains.
+
+        Args:
+            segment_id: the segment.
+            opening: the call that has opened it.
+        """
         with self._changed:
-            self._remove_expired()
-            self._expected[segment_id] = connection, self._clock() + self._expected_s
+            if not opening.is_late:
+                self._expect(segment_id, opening.connection)
 
     def settle(self, segment_id: bytes) -> None:
         """Stops expecting a call: a call uses the segment, or its client has released it."""
@@ -56,37 +82,47 @@ class Drain:
         return CallError(Reason.SERVER_DRAINING, "the server is shutting down and accepts no new calls; use another")
 
     @contextmanager
-    def working(self, connection: str = "") -> Iterator[None]:
-        """Counts a call during the body.
+    def working(self, call: ServerCall, *, finishes: bool = False) -> Iterator[None]:
+        """Counts a call during the body; arguments and errors as of `enter`."""
+        self.enter(call, finishes=finishes)
+        try:
+            yield
+        finally:
+            self.leave(call)
+
+    def enter(self, call: ServerCall, *, finishes: bool = False) -> None:
+        """Counts a call until `leave`.
 
         Args:
-            connection: the call's peer, as gRPC names it.
+            call: the call.
+            finishes: whether it reads or deletes arrays or renews a lease.
 
         Raises:
             CallError: SERVER_DRAINING.
         """
-        self.enter(connection)
-        try:
-            yield
-        finally:
-            self.leave()
-
-    def enter(self, connection: str) -> None:
-        """Counts a call until `leave`, as `working` does."""
+        connection = call.connection
         with self._lock:
-            if self.begun:
-                self._remove_expired()
-                is_expected = any(connection == expected for expected, _ in self._expected.values())
-                if (refusal := self.refusal) is not None and not is_expected:
-                    raise refusal
-            self._calls += 1
+            if (refusal := self.refusal) is not None and not self._is_admitted(connection, finishes=finishes):
+                raise refusal
+            self._calls[connection] = self._calls.get(connection, 0) + 1
+            call.is_late = self.begun
 
-    def leave(self) -> None:
-        """Ends `enter`."""
+    def leave(self, call: ServerCall) -> None:
+        """Ends `enter`; the client is expected to read the results that the call has left on the mesh."""
+        connection = call.connection
         with self._lock:
-            self._calls -= 1
-            if self.begun:
-                self._changed.notify_all()
+            self._calls[connection] -= 1
+            if not self._calls[connection]:
+                del self._calls[connection]
+            if not self.begun:
+                return
+            if call.read_handle:
+                self._read.add(call.read_handle)
+                self._expected.pop(call.read_handle, None)
+            for result in call.kept_results:
+                if result.handle not in self._read:
+                    self._expect(result.handle, connection, result)
+            self._changed.notify_all()
 
     def begin(self) -> None:
         """Refuses new calls from now on."""
@@ -111,19 +147,37 @@ class Drain:
                 self._listeners.discard(listener)
 
     def wait(self, timeout_s: float) -> bool:
-        """Waits for the calls in progress and those expected; returns whether all have ended."""
+        """Waits for the calls in progress and what is expected; returns whether all have ended."""
         deadline = self._clock() + timeout_s
         with self._changed:
+            self._remove_past()
             while self._calls or self._expected:
                 now = self._clock()
-                moments = [deadline, *(expiry for _, expiry in self._expected.values() if not self._calls)]
+                moments = [deadline, *(expected.expires_at for expected in self._expected.values() if not self._calls)]
                 if now >= deadline:
                     return False
-                self._changed.wait(max(0.0, min(moments) - now))
-                self._remove_expired()
+                self._changed.wait(min(max(0.0, min(moments) - now), _POLL_S))
+                self._remove_past()
             return True
 
-    def _remove_expired(self) -> None:
+    def _expect(self, key: bytes, connection: str, result: KeptResult | None = None) -> None:
+        self._remove_past()
+        self._expected[key] = _Expected(connection, self._clock() + self._expected_s, result)
+
+    def _is_admitted(self, connection: str, *, finishes: bool) -> bool:
+        self._remove_past()
+        if finishes and connection in self._calls:
+            return True
+        expected = [expected for expected in self._expected.values() if expected.connection == connection]
+        return any(finishes or one.result is None for one in expected)
+
+    def _remove_past(self) -> None:
+        """Removes what is not expected any more."""
         now = self._clock()
-        while self._expected and next(iter(self._expected.values()))[1] <= now:
-            del self._expected[next(iter(self._expected))]
+        past = [
+            key
+            for key, (_, expires_at, result) in self._expected.items()
+            if expires_at <= now or not (result is None or result.is_leased)
+        ]
+        for key in past:
+            del self._expected[key]

@@ -44,6 +44,18 @@ class CallContext(Protocol):
         """Ends the call."""
 
 
+class KeptResult(Protocol):
+    """A result that a call has left on the mesh."""
+
+    @property
+    def handle(self) -> bytes:
+        """Its name for the client."""
+
+    @property
+    def is_leased(self) -> bool:
+        """True until it is deleted, lost or gets a name."""
+
+
 class _Waits:
     """The threads that wait in calls of one RPC, which wakes them when it ends: by one callback, which gRPC keeps."""
 
@@ -96,6 +108,9 @@ class ServerCall:
         shared_bytes: bytes of arrays in the caller's segment, operands and results.
         timing: the timing when `finish` was last called.
         is_dependent: whether it failed because another call has failed, whose result is its operand.
+        is_late: whether it began while the server drains.
+        kept_results: the results that it has left on the mesh.
+        read_handle: the handle of the array that it has read; empty for none.
         cut_off_by: the error with which `cut_off` ended the call; None if it did not.
 
     Raises:
@@ -128,7 +143,9 @@ class ServerCall:
         self.cache_hit: bool | None = None
         self.received_bytes = self.sent_bytes = self.shared_bytes = 0
         self.cut_off_by: CallError | None = None
-        self.is_dependent = False
+        self.is_dependent = self.is_late = False
+        self.kept_results: Sequence[KeptResult] = ()
+        self.read_handle = b""
         self.limit_s = limit_s
         self.deadline = self._started + limit_s
 

@@ -40,6 +40,8 @@ _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
     "PutArray": partial(decode, array_service_pb2.PutArrayRequest),
 }
 """Deserializers of requests that may hold chunks."""
+_FINISHING = frozenset({"GetArray", "DescribeArray", "DeleteArrays", "RenewLease", "OpenSegment", "GetProgress"})
+"""Methods that a server that drains admits on connections with calls in progress and with unread results."""
 _GRACE_S = 0.5  # lets a handler that notices its deadline report what it was doing
 
 
@@ -207,7 +209,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             call.cut_off(call.deadline_exceeded("receiving the operands or sending the results"))
 
         with (
-            self.drain.working(call.connection),
+            self.drain.working(call, finishes=traits.name in _FINISHING),
             self._admission.admitted(call, needs_slot=traits.needs_slot) as advance,
             self._deadline_timer.at(call.deadline + _GRACE_S, cut_off),
         ):

@@ -42,7 +42,7 @@ class SegmentServicer:
             call.owner, request.size_bytes, lambda: call.check("opening a segment"), call.principal_name
         )
         segment.on_used = partial(self._drain.settle, segment.segment_id)
-        self._drain.expect(segment.segment_id, call.connection)
+        self._drain.expect(segment.segment_id, call)
         try:
             call.check("opening a segment")
             ticket = segment_broker.offer(segment)

@@ -109,9 +109,11 @@ class StreamedWork(Protocol):
 
     Attributes:
         scope_subject: what needs the scope of arrays, in errors; empty if nothing does.
+        finishes: whether it is a read, which a server that drains admits after earlier calls.
     """
 
     scope_subject: str
+    finishes: bool
 
     async def execute(self, resident_arrays: Sequence[ResidentArray | None], reserve: Reserve) -> CallOutcome:
         """Executes the item, in a call slot.
@@ -167,7 +169,7 @@ async def run_streamed(
 
     is_counted = False
     try:
-        services.drain.enter(call.connection)
+        services.drain.enter(call, finishes=work.finishes)
         is_counted = True
         if work.scope_subject:
             check_scope(call.principal, Scope.ARRAYS, work.scope_subject)
@@ -183,7 +185,7 @@ async def run_streamed(
         raise
     finally:
         if is_counted:
-            services.drain.leave()
+            services.drain.leave(call)
 
 
 class StreamedCall:
@@ -196,6 +198,8 @@ class StreamedCall:
         prepared: the assignment of its slot.
         claim: its arrays; None if it names none.
     """
+
+    finishes = False
 
     def __init__(
         self,

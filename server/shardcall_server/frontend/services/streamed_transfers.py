@@ -24,6 +24,7 @@ class StreamedRead:
     """
 
     scope_subject = "a read"
+    finishes = True
 
     def __init__(self, reader: ArrayReader, call: ServerCall, claim: ArrayClaim) -> None:
         self._reader = reader
@@ -53,6 +54,7 @@ class StreamedPut:
     """
 
     scope_subject = "a put"
+    finishes = False
 
     def __init__(
         self, writer: ArrayWriter, call: ServerCall, message: call_stream_pb2.PutStreamedArray, claim: ArrayClaim
