@@ -114,6 +114,13 @@ def test_a_kernel_runs_with_its_parameters(stub):
     np.testing.assert_array_equal(arrays_of(summed)["result0"], X.sum((0, 1), keepdims=True), strict=True)
 
 
+def test_hundreds_of_requests_at_once_wait_for_slots(stub, model):
+    requests = [infer(model, {"scale": np.float32([i]), "x": X}, id=str(i)) for i in range(300)]
+    for i, answer in enumerate([stub.ModelInfer.future(request) for request in requests]):
+        response = answer.result(120)
+        assert (response.id, arrays_of(response)["result1"].tolist()) == (str(i), [X.sum()])
+
+
 def test_a_published_program_runs(stub, model):
     outputs = arrays_of(stub.ModelInfer(infer(model, {"scale": np.float32([3]), "x": X}, model_version="1")))
     np.testing.assert_allclose(outputs["result0"], np.full((8, 8), 2, np.float32) @ X * 3)

@@ -224,7 +224,7 @@ def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
     threads: Any = SimpleNamespace(refusing=lambda make: make)
     recorder: Any = SimpleNamespace(refused=lambda *_: None)
     gate = Gate(Tokens([ALICE]))
-    interceptor = CallInterceptor(TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused)
+    interceptor = CallInterceptor(TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused, unused)
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)
     assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAUTHENTICATED
@@ -401,6 +401,7 @@ def channel(gate: Gate, kernels: Kernels) -> Iterator[grpc.Channel]:
         CallRecorder(Metrics()),
         FloodGuard(),
         CountedThreads(2, 1, "stream"),
+        cast(Any, None),
     )
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool, interceptors=[interceptor])

@@ -73,6 +73,7 @@ from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.grpc_options import grpc_options
+from shardcall_server.frontend.rpc.queued_calls import QueuedCalls
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
 from shardcall_server.frontend.services.call_stream import MAX_PREPARED_CALLS, StreamLimits
@@ -80,7 +81,7 @@ from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.frontend.services.file_servicer import FileServicer
 from shardcall_server.frontend.services.inference_servicer import InferenceServicer, add_inference_servicer
 from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
-from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
+from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits, caller_of
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
 from shardcall_server.frontend.services.model_servicer import ModelServicer
 from shardcall_server.frontend.services.principal_usage import PrincipalUsages
@@ -103,6 +104,7 @@ from shardcall_worker.v1 import link_pb2
 
 _MESH_STOP_S = 1.0  # after the drain, when no call waits for the mesh; then the workers are killed
 _SENDING_S = 2.0  # for sending the last responses, whose handlers have returned
+_MAX_QUEUED_REQUESTS = 1024  # of the inference protocol, which wait for a call slot
 _POLL_S = 0.2
 _IN_TIME = f"within {KEY_S / 60:g} minutes"
 _SERVICES = tuple(
@@ -186,6 +188,9 @@ class FrontEnd:
             self._telemetry.call_recorder,
             self._floods,
             self._stream_threads,
+            QueuedCalls(
+                threads, caller_of, settings.max_concurrent_calls, settings.calls_per_connection, _MAX_QUEUED_REQUESTS
+            ),
         )
         # On grpc.aio, a stream echo takes 0.43 to 0.48 ms instead of 0.49 to 0.54, and a unary echo 0.67 to 0.71
         # instead of 0.57 to 0.62, which does not justify a second kind of server.
@@ -193,7 +198,7 @@ class FrontEnd:
             threads,
             interceptors=[self._interceptor, AuxiliaryRpcs(threads)],
             options=grpc_options(settings),
-            maximum_concurrent_rpcs=threads.hard_limit,
+            maximum_concurrent_rpcs=threads.hard_limit + _MAX_QUEUED_REQUESTS,
         )
 
     async def _mesh(self, call: ServerCall) -> ReadyMesh:

@@ -226,15 +226,19 @@ class Admission:
         return Counter(self.calls.by_owner()) + Counter(self._uploads.by_owner())
 
     @contextmanager
-    def admitted(self, call: ServerCall, *, needs_slot: bool) -> Iterator[Advance]:
+    def admitted(self, call: ServerCall, *, needs_slot: bool, waits: bool = False) -> Iterator[Advance]:
         """Holds a slot for a call during the body: an upload slot and then a call slot if it ``needs_slot``.
 
         Raises:
-            CallError: SERVER_BUSY, QUOTA_EXCEEDED.
+            CallError: SERVER_BUSY, QUOTA_EXCEEDED; or, if it ``waits`` for the first slot, the deadline passed or the
+                caller left.
         """
         arrival = self._uploads if needs_slot else self._control
         with ExitStack() as slots:
-            arrival.acquire(call)
+            if waits:
+                call.run(arrival.wait(call))
+            else:
+                arrival.acquire(call)
             arriving = slots.enter_context(ExitStack())
             arriving.callback(arrival.release, call)
 

@@ -24,6 +24,7 @@ from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.queued_calls import QueuedCalls
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
 from shardcall_server.frontend.services.call_outcomes import failed_call
@@ -35,6 +36,8 @@ HandlerOf: TypeAlias = Callable[[Principal | None], Handler]
 """Returns the handler of an RPC of a principal."""
 _OURS = ("/shardcall.v1.", f"/{INFERENCE_SERVICE}/")
 _STREAMS_OF_CALLS = frozenset({"ModelStreamInfer"})
+_QUEUED = frozenset({"ModelInfer"})
+"""Methods whose clients expect a queue, and do not repeat what is refused."""
 _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
     "ExecuteStream": partial(decode, kernel_service_pb2.ExecuteStreamRequest),
     "PutArray": partial(decode, array_service_pb2.PutArrayRequest),
@@ -69,6 +72,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         admission: limits concurrent calls.
         call_recorder: notified of the end of every call.
         floods: notified of connections with admitted calls.
+        queue: the pool of calls that wait in a queue.
 
     Attributes:
         drain: counts the calls in progress, and refuses calls while the server shuts down.
@@ -83,7 +87,9 @@ class CallInterceptor(grpc.ServerInterceptor):
         call_recorder: CallRecorder,
         floods: FloodGuard,
         stream_threads: CountedThreads,
+        queue: QueuedCalls,
     ) -> None:
+        self._queue = queue
         self._limits = limits
         self._gate = gate
         self._admission = admission
@@ -128,7 +134,11 @@ class CallInterceptor(grpc.ServerInterceptor):
         deserialize = _lenient(carrier or cast(Any, handler.request_deserializer))
         serialize = _unless_bytes(cast(Any, handler.response_serializer))
         traits = _MethodTraits(
-            method, RULES[name].needs_call_slot, handler.request_streaming, method in _STREAMS_OF_CALLS
+            method,
+            RULES[name].needs_call_slot,
+            handler.request_streaming,
+            method in _STREAMS_OF_CALLS,
+            method in _QUEUED,
         )
         implementation = cast(
             Any, handler.stream_stream or handler.unary_stream or handler.stream_unary or handler.unary_unary
@@ -139,7 +149,14 @@ class CallInterceptor(grpc.ServerInterceptor):
                 partial(streaming, principal), deserialize, serialize
             )
         unary = self._unary(implementation, traits)
-        return lambda principal: grpc.stream_unary_rpc_method_handler(partial(unary, principal), deserialize, serialize)
+
+        def handler_of(principal: Principal | None) -> Handler:
+            behaviour: Any = partial(unary, principal)
+            if traits.is_queued:
+                behaviour.experimental_thread_pool = self._queue  # gRPC's name
+            return grpc.stream_unary_rpc_method_handler(behaviour, deserialize, serialize)
+
+        return handler_of
 
     def _wrap_call_stream(self, handler: Handler, principal: Principal | None, tokens_version: int) -> Handler:
         """Gives call streams their own threads; frames are parsed there, and not by the thread of all connections."""
@@ -210,7 +227,7 @@ class CallInterceptor(grpc.ServerInterceptor):
 
         with (
             self.drain.working(call, finishes=traits.name in _FINISHING),
-            self._admission.admitted(call, needs_slot=traits.needs_slot) as advance,
+            self._admission.admitted(call, needs_slot=traits.needs_slot, waits=traits.is_queued) as advance,
             self._deadline_timer.at(call.deadline + _GRACE_S, cut_off),
         ):
             yield self._arriving(call, requests, traits, advance)
@@ -230,7 +247,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             if call.cut_off_by is not None:  # gRPC only ends the stream
                 raise call.cut_off_by
             if not traits.streams:
-                advance(False)
+                advance(traits.is_queued)
                 yield _parsed(request if request is not None else _ParseFailure())
                 return
             if request is None:
@@ -272,6 +289,13 @@ class CallInterceptor(grpc.ServerInterceptor):
         return self._failed(name, self._admission.busy_error(), None)
 
 
+def caller_of(_: object, rpc_event: Any, __: object, behaviour: Any, *___: object) -> str:
+    """Returns the client of a call that waits in a queue, by what gRPC hands to a pool."""
+    principal: Principal | None = behaviour.args[0]
+    peer: bytes = rpc_event.call.peer()
+    return principal.name if principal else peer.decode()
+
+
 @dataclass(frozen=True)
 class _MethodTraits:
     """The properties of a method on which the handling of its calls depends.
@@ -281,12 +305,14 @@ class _MethodTraits:
         needs_slot: whether it needs a call slot.
         streams: whether its requests are a stream.
         has_calls: whether each request of its stream is a call, and so complete.
+        is_queued: whether calls wait for slots.
     """
 
     name: str
     needs_slot: bool
     streams: bool
     has_calls: bool
+    is_queued: bool
 
 
 class _ParseFailure:
