@@ -3,17 +3,20 @@
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import numpy as np
-from server.fake_calls import CountingBudget
+from server.fake_calls import CountingBudget, FakeServerCall
 from server.refusals import refusal
 
-from shardcall.v1 import model_service_pb2
+from shardcall.v1 import kernel_pb2, model_service_pb2
+from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_server.frontend.inference import model_table
 from shardcall_server.frontend.inference.model_table import MAX_MODELS, MAX_SHARED_MODELS, Model, ModelTable, Tensor
 from shardcall_server.frontend.services.inference_servicer import InferenceServicer
 from shardcall_server.frontend.services.model_servicer import ModelServicer
+from shardcall_server.settings import Settings
 
 FLOATS = ArrayType((2,), np.dtype("float32"))
 LIMIT_BYTES = 2 << 20  # the lowest --max-message-bytes
@@ -92,3 +95,18 @@ def test_an_index_of_as_many_shared_models_as_there_may_be_fits_a_message():
     index = InferenceServicer(runner, unused, unused, unused).RepositoryIndex(unused, caller("bob"))
     assert len(index.models) == MAX_SHARED_MODELS
     assert index.ByteSize() < LIMIT_BYTES // 2
+
+
+def test_a_model_is_published_after_the_known_answer_tests_of_its_kernels():
+    models, _ = make_table()
+    compiled = SimpleNamespace(plan=kernel_pb2.Plan())
+    refused_by = CallError(Reason.KERNEL_FAILED_KNOWN_ANSWERS, "it returns wrong numbers")
+    execution = SimpleNamespace(prepare=AsyncMock(return_value=compiled), admit=AsyncMock(side_effect=refused_by))
+    settings = Settings(strategy="fixed")
+    servicer = ModelServicer(models, cast(Any, execution), lambda _: {}, cast(Any, None), settings)
+    request, call = model_service_pb2.PublishModelRequest(name="m"), cast(Any, FakeServerCall())
+    assert refusal(servicer.PublishModel, request, call) is refused_by
+    assert models.visible("a") == []
+    execution.admit.side_effect = None
+    assert servicer.PublishModel(request, call).model.name == "m"
+    execution.admit.assert_awaited_with(call, compiled)
