@@ -46,3 +46,19 @@ def test_numbers_of_all_types_are_timeouts(shared_client, timeout):
     assert type(deadline_after(timeout, 0).timeout_s) is float
     assert shared_client.call("echo", 1.0, timeout=timeout).array == 1.0
     shared_client.synchronize(timeout=timeout)
+
+
+@rows(
+    "call",
+    [
+        lambda client, timeout: client.open("none", timeout=timeout),  # which is none of its errors
+        lambda client, timeout: client.plan("echo", 1.0, timeout=timeout),
+        lambda client, timeout: client.list(timeout=timeout),
+        lambda client, timeout: client.call("echo", np.ones(1 << 17), timeout=timeout),
+    ],
+)
+def test_a_call_whose_time_has_passed_is_not_sent(shared_client, memory, call):
+    sent = len(memory.server.requests)
+    with pytest.raises(shardcall.DeadlineExceededError, match="1e-09 s passed before it was sent"):
+        call(shared_client, 1e-9)
+    assert len(memory.server.requests) == sent

@@ -8,7 +8,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from shardcall_core.types.errors import InvalidParameterError
+import grpc
+
+from shardcall_core.types.errors import DeadlineExceededError, InvalidParameterError
 
 DEFAULT_TIMEOUT_S = 300.0
 """The timeout of a call by default, in seconds."""
@@ -44,6 +46,19 @@ class Deadline:
     def is_exceeded(self) -> bool:
         """Returns True after the deadline."""
         return self.remaining_s() <= 0
+
+    def check(self) -> None:
+        """Checks that an RPC may begin.
+
+        Raises:
+            DeadlineExceededError: after the deadline.
+        """
+        if self.is_exceeded():
+            raise DeadlineExceededError(
+                f"the call's {self.timeout_s:g} s passed before it was sent; give it a longer timeout",
+                field="timeout",
+                status=grpc.StatusCode.DEADLINE_EXCEEDED,
+            )
 
     def rpc_timeout(self) -> tuple[float, float]:
         """Returns the timeouts of the next RPC in seconds: the server's, and gRPC's, which is a little longer."""

@@ -278,6 +278,7 @@ class Transport:
         check_not_exiting()
         request_id, repeated = request_id or new_request_id(), 0
         while True:
+            deadline.check()
             with self.servers.attempt() as server:
                 try:
                     with (
