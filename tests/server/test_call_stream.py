@@ -1,6 +1,7 @@
 """Parts of a call stream: its arrays, its memory, its answers, and its end with the token or the client."""
 
 import random
+import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
@@ -241,7 +242,7 @@ def check_late(arrays: StreamedArrays, handle: bytes, expected: CallError | Reas
     late = arrays.claim(owner, [handle], [])
     error = resolving(late).exception(0)
     assert isinstance(error, CallError)
-    assert expected in {error, error.reason}
+    assert str(expected) in {error.message, error.reason}
     late.failed(error)
 
 
@@ -326,6 +327,26 @@ def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays,
         early.failed(BROKEN)
         check_late(arrays, B, BROKEN)
     check_late(arrays, A, reason)
+
+
+def test_a_failure_is_kept_without_the_memory_of_its_call(arrays):
+    class Request:
+        """What a call has in its frames."""
+
+    references = []
+
+    def run() -> None:
+        request = Request()
+        references.append(weakref.ref(request))
+        raise CallError(Reason.INVALID_SHAPE, "no such shape")
+
+    claim = arrays.claim("", [], [A])
+    try:
+        run()
+    except CallError as error:
+        claim.failed(error)
+    assert references[0]() is None
+    check_late(arrays, A, BROKEN)
 
 
 @pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])
