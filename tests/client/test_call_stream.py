@@ -319,7 +319,7 @@ def test_a_server_that_shuts_down_refuses_streams_and_the_next_one_accepts_them(
     assert (client.call("echo", 2.0).array, len(streams.streams)) == (2.0, 3)
 
 
-def test_a_server_that_shuts_down_is_asked_for_an_array_by_a_call_of_its_own(memory, abort):
+def test_a_server_that_shuts_down_is_asked_for_an_array_by_another_method(memory, abort):
     """Such a server opens no streams, and lets clients read what it has computed for them."""
     refused, describe = [], memory.server.info
 

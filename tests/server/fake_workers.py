@@ -35,6 +35,7 @@ class FakeWorker:
         self.lost: StopRequest | None = None
         self.pid = 1
         self.last_output = ""
+        self.out_of_memory = False
         self.cpu_ticks = 0
         self.status = 0
         self.got: list[link_pb2.FrontEndMessage] = []

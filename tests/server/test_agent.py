@@ -67,6 +67,8 @@ CARRIER: Any = host_service_pb2.JoinRequest
 class Process:
     """A worker without a process: the test reads and writes its end of the link."""
 
+    out_of_memory = True
+
     pid = 12
     cpu_ticks = 3
 
@@ -170,7 +172,8 @@ def test_an_exit_is_reported_after_all_earlier_messages(host):
     said = [host.hear() for _ in range(4)]
     assert isinstance(said.pop(1), Chunk)
     assert [one.WhichOneof("message") for one in said] == ["results", "worker_message", "worker_ended"]
-    assert (said[-1].worker_ended.start_id, said[-1].worker_ended.status) == (4, -signal.SIGKILL)
+    ended = host_service_pb2.WorkerEnded(start_id=4, status=-signal.SIGKILL, out_of_memory=True)
+    assert said[-1].worker_ended == ended
 
 
 def test_a_command_goes_to_the_worker_when_its_operands_have_come(host):
@@ -335,7 +338,7 @@ def test_a_worker_of_this_host_is_killed_and_let_go_of():
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process, theirs:
         worker = hosted(process.pid, ours)
         worker.kill()
-        worker.set_exited(process.wait(PATIENCE_S))
+        worker.set_exited(host_service_pb2.WorkerEnded(status=process.wait(PATIENCE_S)))
         for _ in range(2):
             assert worker.terminate() == -signal.SIGKILL
             worker.kill()

@@ -310,8 +310,8 @@ def test_starts_and_ends_of_another_time_are_ignored(hosts):
     agent.started(agent.asked().start_id)
     worker = started.result(PATIENCE_S)
     for start_id, ended in ((10**6, False), (worker.started.start_id, True)):
-        agent.handle(worker_ended={"start_id": start_id, "status": -11})
-        assert worker.ended is ended
+        agent.handle(worker_ended={"start_id": start_id, "status": -11, "out_of_memory": True})
+        assert worker.ended is worker.out_of_memory is ended
     assert worker.terminate() == -11
 
 

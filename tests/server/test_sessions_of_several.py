@@ -223,6 +223,15 @@ def test_the_exit_of_one_ends_the_others_before_calls_are_answered_and_is_report
         mesh.execute()
 
 
+def test_the_end_of_one_for_lack_of_memory_is_reported_to_callers(silent):
+    answer, waits = silent.execute("large"), silent.execute("waits")
+    silent.workers[1].out_of_memory = True
+    silent.workers[1].die(-signal.SIGKILL)
+    restarted(answer, ExitCause.OUT_OF_MEMORY, is_suspect=True)
+    restarted(waits, ExitCause.OUT_OF_MEMORY)
+    assert silent.exit_reason.result(PATIENCE_S).text == "ended by signal 9 (SIGKILL) when memory ran out, on host b"
+
+
 def test_a_crash_quarantines_what_ran_and_others_that_die_of_it_are_not_the_reason(silent):
     answer, again, other = silent.execute("bad"), silent.execute("bad"), silent.execute("good")
     silent.workers[1].die(-signal.SIGSEGV)

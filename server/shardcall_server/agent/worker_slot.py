@@ -102,8 +102,9 @@ class WorkerSlot:
             self._report_exit()
 
     def _report_exit(self) -> None:
-        status = self._process.wait_status()
-        ended = host_service_pb2.WorkerEnded(start_id=self.start_id, status=status)
+        ended = host_service_pb2.WorkerEnded(
+            start_id=self.start_id, status=self._process.wait_status(), out_of_memory=self._process.out_of_memory
+        )
         self._send_request(host_service_pb2.JoinRequest(worker_ended=ended).SerializeToString())
 
     def _forward(self) -> None:

@@ -419,19 +419,25 @@ class WorkerEnded(_message.Message):
 
     START_ID_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    OUT_OF_MEMORY_FIELD_NUMBER: _builtins.int
     start_id: _builtins.int
     """The id of StartWorker."""
     status: _builtins.int
     """The exit status, or the negative number of the signal that terminated it."""
+    out_of_memory: _builtins.bool
+    """Whether the kernel has ended a process of the agent's control group for lack
+    of memory since the worker started.
+    """
     def __init__(
         self,
         *,
         start_id: _builtins.int = ...,
         status: _builtins.int = ...,
+        out_of_memory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["start_id", b"start_id", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["out_of_memory", b"out_of_memory", "start_id", b"start_id", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

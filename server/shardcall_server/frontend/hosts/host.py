@@ -117,7 +117,7 @@ class Host:
                 self._started(message.worker_started)
             case "worker_ended":
                 if worker is not None and worker.started.start_id == message.worker_ended.start_id:
-                    worker.set_exited(message.worker_ended.status)
+                    worker.set_exited(message.worker_ended)
             case "leaving":
                 self.disconnect(_LEFT)
             case "results":

@@ -48,6 +48,7 @@ class HostedWorker:
         self.started = started
         self.lost: StopRequest | None = None
         self.last_output = ""  # it is in the log of the agent
+        self.out_of_memory = False
         self.relayed = relayed
         self.data_link: DataLink | None = relayed if link is None else None
         self.link: WorkerLink = relayed if link is None else Link(link)
@@ -74,9 +75,9 @@ class HostedWorker:
         """True once the worker is known to have exited."""
         return self._exited.is_set()
 
-    def set_exited(self, status: int) -> None:
-        """Records the exit status that the agent reports."""
-        self._status = status
+    def set_exited(self, ended: host_service_pb2.WorkerEnded) -> None:
+        """Records the exit that the agent reports."""
+        self._status, self.out_of_memory = ended.status, ended.out_of_memory
         self._exited.set()
         if self.data_link is not None:  # a socket of its own closes once all its messages are read
             self.link.close()

@@ -102,8 +102,8 @@ def exit_reason_of(
         status: its exit status, or minus the number of the signal that ended it.
         stop: the request by which the front end stopped it; None if there was none.
         suspects: the commands that may have crashed it.
-        oom_killed: whether the kernel killed any process of the server's control group, or of this host, for lack of
-            memory while the worker ran.
+        oom_killed: whether the kernel killed any process of its control group, or of its host, for lack of memory while
+            the worker ran.
     """
     if stop is not None:
         culprit = stop.culprit if stop.is_program_fault else None

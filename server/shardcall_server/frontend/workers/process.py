@@ -11,6 +11,7 @@ from pathlib import Path
 from shardcall_server.frontend.workers.exit_reason import StopRequest
 from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.frontend.workers.worker_output import WorkerOutput
+from shardcall_server.host_memory import oom_kills
 from shardcall_server.launcher import worker_environment
 from shardcall_server.link.framing import Link
 
@@ -49,12 +50,18 @@ class WorkerProcess:
             )
         assert self._process.stdout is not None
         self._output = WorkerOutput(self._process.stdout)
+        self._oom_kills = oom_kills()
         self.link: WorkerLink = Link(ours)
 
     @property
     def pid(self) -> int:
         """The process id."""
         return self._process.pid
+
+    @property
+    def out_of_memory(self) -> bool:
+        """True if the kernel has ended a process of this control group for lack of memory since the worker started."""
+        return oom_kills() > self._oom_kills
 
     @property
     def last_output(self) -> str:

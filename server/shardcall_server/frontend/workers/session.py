@@ -34,7 +34,6 @@ from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.startup_barrier import StartupBarrier
 from shardcall_server.frontend.workers.worker import Worker
 from shardcall_server.frontend.workers.worker_connection import WorkerConnection, terminate_workers
-from shardcall_server.host_memory import oom_kills
 from shardcall_server.link.failures import decode_failure
 from shardcall_server.link.framing import LinkClosedError, LinkFullError
 from shardcall_worker.v1 import link_pb2
@@ -83,7 +82,6 @@ class MeshSession:
         """True once `shut_down` was called."""
         self.batch = Batch(self.connections)
         """Gathers the commands that a thread sends in its body into shared writes to the links."""
-        self._oom_kills = oom_kills()
         self.device_bytes = 0
         """The memory of all devices as reported by the platform; 0 if unknown."""
         self.newest_call_id = 0
@@ -382,8 +380,8 @@ class MeshSession:
         reasons = []
         for connection, status in zip(connections, terminate_workers(connections), strict=True):
             stop = self._stop or connection.worker.lost
-            oom_killed = not connection.worker.host and oom_kills() > self._oom_kills
-            reason = exit_reason_of(status, stop, suspects(lost, self._pending_commands.proven), oom_killed=oom_killed)
+            pending, oom_killed = suspects(lost, self._pending_commands.proven), connection.worker.out_of_memory
+            reason = exit_reason_of(status, stop, pending, oom_killed=oom_killed)
             by_itself = connection.worker.host and stop is None
             text = f"{reason.text}, on host {connection.worker.host}" if by_itself else reason.text
             if connection is first or (not connection.was_killed and (stop is not None or not reason.is_fault)):

@@ -85,6 +85,10 @@ class Worker(Protocol):
     lost: StopRequest | None
 
     @property
+    def out_of_memory(self) -> bool:
+        """True if the kernel has ended processes beside it for lack of memory since it started, once it has exited."""
+
+    @property
     def last_output(self) -> str:
         """The last line that it printed; empty if there is none, or it is on another host."""
 
