@@ -152,8 +152,10 @@ class NamedArrays:
 
     def save_checkpoint(self, names: Sequence[str], deadline: Deadline) -> SavedCheckpoint:
         """Writes the arrays of names to the disk of the server; of all names if none is given."""
-        request = file_service_pb2.SaveCheckpointRequest(names=names)
         with self._passed.using([], []):  # after the recorded calls
+            with self._replacing:
+                seen = {name: self._seen[name] for name in names or self._seen if name in self._seen}
+            request = file_service_pb2.SaveCheckpointRequest(names=names, seen=seen)
             answer = self._transport.unary(self._transport.stubs.files.SaveCheckpoint, request, deadline)
         when = datetime.fromtimestamp(answer.time_seconds, UTC)
         return SavedCheckpoint(when, tuple(answer.names), answer.size_bytes)
