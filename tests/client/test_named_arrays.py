@@ -14,7 +14,7 @@ def names() -> NamedArrays:
     return NamedArrays(Mock(), Mock(), Mock())
 
 
-def test_the_last_version_of_a_name_stays_until_another_is_accepted(names):
+def test_the_last_version_of_a_name_stays_if_no_other_is_accepted(names):
     assert names.seen("u") is None
     first, second = (NameVersion(number=number, since_microseconds=5) for number in (1, 2))
     restored = NameVersion(number=1, since_microseconds=7)
