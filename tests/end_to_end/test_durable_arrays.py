@@ -116,7 +116,7 @@ def test_who_has_seen_lost_values_is_refused_and_a_damaged_file_by_its_name(serv
         wait_for(lambda: client.usage().mesh.restarts > restarts)
         same(early.get(), np.zeros(4))  # once the next mesh answers
         uses = [h.get, part.get, lambda: h.__iadd__(1), lambda: part.__setitem__(0, 5), lambda: float(h.sum())]
-        assert all(went_back(refused(use)) for use in [*uses, late.get])
+        assert all(went_back(refused(use)) for use in [*uses, late.get, client.save_checkpoint])
         early += 7  # its client has seen nothing later
         same(early.get(), np.full(4, 7.0))
         assert went_back(refused(h.get))  # still, although as many values have been written since

@@ -208,7 +208,9 @@ def test_a_damaged_checkpoint_is_an_error_of_its_array_alone(hosts):
     os.truncate(file, file.stat().st_size - X[0].nbytes)
     uses = [damaged.get, (damaged + 1).get, damaged[0].get, lambda: client.save(damaged, "i.npy")]
     for use in [*uses, *uses]:
-        with pytest.raises(sc.ShardcallError, match=r"in a checkpoint.*become shorter.*put it again") as error:
+        with pytest.raises(
+            sc.ShardcallError, match=r"in a checkpoint.*not all as they were written.*put the array again"
+        ) as error:
             use()
         assert error.value.reason == "FILE_DAMAGED"
     same((client.open("whole") + damaged.shape[0]).get(), X + 7)

@@ -169,3 +169,14 @@ def test_a_chunk_that_was_cut_off_is_refused(size, filing):
         chunk = filing.folder / "a.zarr/c/0/0"
         chunk.write_bytes(chunk.read_bytes()[: min(size, chunk.stat().st_size - 1)])
         assert refused(lambda: filing.client.load("a.zarr")) == "FILE_DAMAGED"
+
+
+@rows("position", [0, 100, 279, 280, 283])
+def test_a_bit_that_changes_in_a_saved_chunk_is_refused(position, filing):
+    x = np.random.default_rng(1).random((7, 5))
+    filing.client.save(filing.client.put(x, mesh=sc.Mesh(x=1)), "a.zarr")
+    chunk = filing.folder / "a.zarr/c/0/0"
+    data = bytearray(chunk.read_bytes())
+    data[position] ^= 1
+    chunk.write_bytes(data)
+    assert refused(lambda: filing.client.load("a.zarr")) == "FILE_DAMAGED"

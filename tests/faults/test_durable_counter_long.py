@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -111,10 +112,13 @@ def kill(server: RestartingServer, number: int) -> None:
     if number % SERVER_KILL_EVERY == 0:
         server.kill()
         server.start()
-    else:  # calls meet the end
-        for pid in server.running.worker_pids():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    else:
+        with sc.connect(server.address) as client:
+            restarts = client.usage().mesh.restarts
+            for pid in server.running.worker_pids():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            wait_for(lambda: client.usage().mesh.restarts > restarts)
 
 
 def test_every_answer_of_a_durable_counter_is_right_or_refused_through_kills(tmp_path, figure):
@@ -123,6 +127,7 @@ def test_every_answer_of_a_durable_counter_is_right_or_refused_through_kills(tmp
         RestartingServer("--array-dir", str(tmp_path / "arrays")) as server,
         sc.connect(server.address) as client,
         sc.connect(server.address) as other,
+        ThreadPoolExecutor(1) as thread,
     ):
         counter = Counter(client)
         actions = [counter.add, counter.add_to_view, counter.add, counter.replace, counter.read, counter.save]
@@ -131,7 +136,10 @@ def test_every_answer_of_a_durable_counter_is_right_or_refused_through_kills(tmp
             for _ in range(draws.integers(10, 60)):
                 counter.do(actions[draws.integers(len(actions))])
                 error_of(reader.read)
-            kill(server, number)
+            killed = thread.submit(kill, server, number)
+            while not killed.done():  # some of these meet the end
+                counter.do(actions[draws.integers(len(actions))])
+            killed.result()
             wait_for(lambda: counter.do(counter.read))
             reader.open()
             assert reader.value in counter.possible

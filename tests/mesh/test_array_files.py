@@ -10,8 +10,9 @@ from server.refusals import refused
 
 from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.link import block_checksums
 from shardcall_server.mesh import array_files, zarr_files
-from shardcall_server.mesh.array_files import ArrayFile, boxes, run_offsets
+from shardcall_server.mesh.array_files import ArrayFile, FolderSource, boxes, run_offsets
 from shardcall_server.mesh.zarr_files import ZarrFolder, boxes_of
 
 
@@ -77,6 +78,28 @@ def test_boxes_of_many_runs_are_read_in_parts(bounds, shape, tmp_path, monkeypat
     with open(tmp_path / "a", "rb") as file:
         ArrayFile(file.fileno(), 2).read(bounds, shape, 1, data)
     np.testing.assert_array_equal(data, inside)
+
+
+@rows(
+    ("bounds", "shape"),
+    [
+        ((), ()),
+        (((0, 1),), (7,)),
+        (((300, 5000),), (9000,)),
+        (((2, 5), (0, 700)), (7, 700)),
+        (((2, 5), (100, 300)), (7, 700)),
+        (((0, 0), (0, 700)), (7, 700)),
+    ],
+)
+def test_a_process_checks_the_blocks_of_the_header_and_of_its_elements(bounds, shape, monkeypatch):
+    monkeypatch.setattr(array_files, "held_blocks", lambda _: [bounds])
+    monkeypatch.setattr(block_checksums, "BLOCK_BYTES", 1024)
+    _, inside = elements_in(bounds, shape)
+    bytes_inside = 128 + 8 * inside[:, None] + np.arange(8)
+    needed = {0, *(bytes_inside // 1024).reshape(-1).tolist()}
+    source = FolderSource(ArrayType(shape, np.dtype(np.float64)), -1, "a.npy", 128)
+    checked = source._blocks(None)
+    assert needed <= {*checked} <= {0, *range(min(needed - {0}, default=0), max(needed) + 1)}
 
 
 @rows(

@@ -191,7 +191,8 @@ class FileServiceServicer(object):
         Idempotent: yes: a repeated request writes another checkpoint.
 
         Errors: those of the service, and
-        * NOT_FOUND: ARRAY_LOST: a name stands for no array.
+        * NOT_FOUND: ARRAY_LOST: a name stands for no array, or a restart has lost a
+        version of it that the client has seen.
         * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
         """

@@ -105,7 +105,8 @@ class FileServiceStub:
     Idempotent: yes: a repeated request writes another checkpoint.
 
     Errors: those of the service, and
-    * NOT_FOUND: ARRAY_LOST: a name stands for no array.
+    * NOT_FOUND: ARRAY_LOST: a name stands for no array, or a restart has lost a
+      version of it that the client has seen.
     * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
     * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
     """
@@ -231,7 +232,8 @@ class FileServiceServicer(metaclass=_abc_1.ABCMeta):
         Idempotent: yes: a repeated request writes another checkpoint.
 
         Errors: those of the service, and
-        * NOT_FOUND: ARRAY_LOST: a name stands for no array.
+        * NOT_FOUND: ARRAY_LOST: a name stands for no array, or a restart has lost a
+          version of it that the client has seen.
         * RESOURCE_EXHAUSTED: FILE_LIMIT, SERVER_BUSY.
         * UNAVAILABLE: MESH_RESTARTED, MESH_NOT_READY.
         """

@@ -30,6 +30,9 @@ from shardcall_core.types.errors import (
     ShardcallError,
 )
 
+MAX_SEEN = 8192
+"""The most names of which a client keeps the version that it has seen: those that it has used last."""
+
 _ATTEMPTS = 8  # to read an array that other clients write to
 
 _Value = TypeVar("_Value")
@@ -59,18 +62,25 @@ class NamedArrays:
 
     def seen(self, name: str) -> array_service_pb2.NameVersion | None:
         """Returns the last version of a name that this client has seen; None if it has seen none."""
-        return self._seen.get(name)
-
-    def see(self, name: str, version: array_service_pb2.NameVersion) -> None:
-        """Puts down a version that the client has seen, unless it has seen a later one."""
         with self._replacing:
-            if (before := self._seen.get(name)) is None or _moment(before) < _moment(version):
-                self._seen[name] = version
+            return self._seen.get(name)
+
+    def see(self, name: str, version: array_service_pb2.NameVersion, *, accepts: bool = False) -> None:
+        """Puts down a version that the client has seen.
+
+        Args:
+            accepts: whatever it has seen before; else unless it has seen a later one.
+        """
+        with self._replacing:
+            if (before := self._seen.pop(name, None)) is not None and not accepts:
+                version = max(before, version, key=_moment)
+            self._seen[name] = version  # behind the others
+            if len(self._seen) > MAX_SEEN:
+                del self._seen[next(iter(self._seen))]
 
     def _accept(self, array: array_service_pb2.ArrayDescription) -> array_service_pb2.ArrayDescription:
         """Puts down the version of an array, whatever the client has seen before; returns the array."""
-        with self._replacing:
-            self._seen[array.name] = array.version
+        self.see(array.name, array.version, accepts=True)
         return array
 
     def name(
@@ -152,8 +162,10 @@ class NamedArrays:
 
     def save_checkpoint(self, names: Sequence[str], deadline: Deadline) -> SavedCheckpoint:
         """Writes the arrays of names to the disk of the server; of all names if none is given."""
-        request = file_service_pb2.SaveCheckpointRequest(names=names)
         with self._passed.using([], []):  # after the recorded calls
+            with self._replacing:
+                seen = {name: self._seen[name] for name in names or self._seen if name in self._seen}
+            request = file_service_pb2.SaveCheckpointRequest(names=names, seen=seen)
             answer = self._transport.unary(self._transport.stubs.files.SaveCheckpoint, request, deadline)
         when = datetime.fromtimestamp(answer.time_seconds, UTC)
         return SavedCheckpoint(when, tuple(answer.names), answer.size_bytes)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
+from shardcall.v1 import array_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.checkpoint_restorer import CheckpointRestorer, opened_folder
 from shardcall_server.frontend.dispatch.host_resources import HostResources
@@ -26,6 +27,7 @@ from shardcall_server.frontend.files.checkpoint_folder import (
 from shardcall_server.frontend.files.npy_header import header_of
 from shardcall_server.frontend.memory.array_names import check_name, no_array
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
+from shardcall_server.frontend.memory.name_versions import check_seen
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable, array_lost
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -62,11 +64,14 @@ class CheckpointWriter:
         self._lock = threading.Lock()  # guards `_writing`
         self._writing: dict[str, Promise[None]] = {}  # done when a checkpoint of the principal is written
 
-    async def save(self, call: ServerCall, names: Sequence[str]) -> Checkpoint:
+    async def save(
+        self, call: ServerCall, names: Sequence[str], seen: Mapping[str, array_service_pb2.NameVersion]
+    ) -> Checkpoint:
         """Writes a checkpoint of the caller; returns it.
 
         Args:
             names: the names whose arrays change in it; none for all, which replaces it.
+            seen: by name, the version that the caller has seen, which no restart may have lost.
 
         Raises:
             CallError: ARRAY_LOST, INVALID_PARAMETER, FILE_LIMIT, FILES_UNAVAILABLE; the error of a call that should
@@ -77,7 +82,7 @@ class CheckpointWriter:
         used_bytes = self._files.used_bytes(owner)
         done = await self._next_of(call, owner)
         running = RunningCommand(call, buffers := CallBuffers(), doing="saving the checkpoint")
-        save = _Save(self._folder, self._host_resources.array_table, owner, names)
+        save = _Save(self._folder, self._host_resources.array_table, owner, names, seen)
         try:
             mesh = await self._mesh(call)
             self._restorer.check_restored(mesh)
@@ -123,6 +128,7 @@ class _Save:
     Args:
         owner: the principal.
         names: as in `CheckpointWriter.save`.
+        seen: likewise.
 
     Attributes:
         resident_arrays: its arrays on the mesh.
@@ -130,8 +136,15 @@ class _Save:
         is_entered: whether it is the last checkpoint.
     """
 
-    def __init__(self, folder: CheckpointFolder, table: ResidentArrayTable, owner: str, names: Sequence[str]) -> None:
-        self._folder, self._table, self._owner, self._names = folder, table, owner, names
+    def __init__(
+        self,
+        folder: CheckpointFolder,
+        table: ResidentArrayTable,
+        owner: str,
+        names: Sequence[str],
+        seen: Mapping[str, array_service_pb2.NameVersion],
+    ) -> None:
+        self._folder, self._table, self._owner, self._names, self._seen = folder, table, owner, names, seen
         self._time_s = 0.0
         self._deletions = 0  # during the save and before its moment
         self._arrays: list[CheckpointArray] = []  # `resident_arrays`, as they are in the checkpoint
@@ -214,7 +227,11 @@ class _Save:
         for name in self._names:
             if name not in there:
                 raise no_array(name, self._folder.note(self._owner, name))
-        return [there[name] for name in (dict.fromkeys(self._names) or there)]
+        chosen = [there[name] for name in (dict.fromkeys(self._names) or there)]
+        for resident in chosen:
+            if resident.name in self._seen and resident.history is not None:
+                check_seen(resident.name, resident.history, self._seen[resident.name])
+        return chosen
 
     def _described(self, resident: ResidentArray) -> CheckpointArray:
         """Returns an array as a checkpoint has it: in the file of the last one, or else in a new one."""

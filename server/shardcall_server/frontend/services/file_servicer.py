@@ -133,7 +133,7 @@ class FileServicer:
         """Writes a checkpoint."""
         self._checked_folder()
         assert self._checkpoints is not None  # there is a folder
-        checkpoint = call.run(self._checkpoints.save(call, request.names))
+        checkpoint = call.run(self._checkpoints.save(call, request.names, request.seen))
         return file_service_pb2.SaveCheckpointResponse(
             time_seconds=checkpoint.time_seconds,
             names=[array.name for array in checkpoint.arrays],
