@@ -37,7 +37,7 @@ TRANSFORMING = {"jit", "value_and_grad", "grad", "checkpoint", "vmap"}
 AWAITED_ALONE = {"__call__", "repeat", "traced_function"}  # no coroutines in traced functions
 WITHOUT_WAITING = {"explain", "profile", "statistics", "trace_calls", "submit", *TRANSFORMING}
 COMPUTING = {
-    *("jvp", "vjp", "at", "sort", "bucket", "base", "flags", "flat", "strides", "view"),
+    *("jvp", "vjp", "at", "sort", "bucket", "base", "flags", "flat", "strides", "view", "setflags"),
     *(name for cls in (ArrayProtocols, ArrayOperators, NumPyMethods) for name in vars(cls) if not name.startswith("_")),
 }  # which cannot be awaited
 

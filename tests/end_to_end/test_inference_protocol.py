@@ -115,7 +115,7 @@ def test_a_kernel_runs_with_its_parameters(stub):
     np.testing.assert_array_equal(arrays_of(summed)["result0"], X.sum((0, 1), keepdims=True), strict=True)
 
 
-def test_a_kernel_of_any_number_of_inputs_gets_those_of_each_request(stub):
+def test_a_kernel_of_any_number_of_inputs_gets_the_inputs_of_its_request(stub):
     for count in (3, 3, 2, 4, 3):
         inputs = {f"arrays[{i}]": X[:3] for i in range(count)}
         outputs = arrays_of(stub.ModelInfer(infer("concatenate", inputs)))

@@ -10,6 +10,7 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from server.fake_calls import FakeServerCall
 from server.refusals import refusal, refused
 from server.threads import on_threads
 
@@ -17,6 +18,7 @@ from shardcall.v1 import file_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.token_fields import PrincipalLimits
+from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable
 from shardcall_server.frontend.files import array_folder
 from shardcall_server.frontend.files.array_folder import ArrayFolder
 from shardcall_server.frontend.files.npy_header import header_of
@@ -261,11 +263,11 @@ def test_an_array_that_is_removed_loses_its_metadata_first(folder, tmp_path, mon
 
 
 def test_without_files_every_method_says_why():
-    servicer = FileServicer(None, *(MagicMock() for _ in range(5)), load_settings({}))
+    servicer = FileServicer(None, *(MagicMock() for _ in range(4)), IdempotencyTable(), load_settings({}))
     for method in file_service_pb2.DESCRIPTOR.services_by_name["FileService"].methods:
         request = getattr(file_service_pb2, method.input_type.name)()
         with refused(Reason.FILES_UNAVAILABLE, r"start it with --array-dir"):
-            getattr(servicer, method.name)(request, MagicMock())
+            getattr(servicer, method.name)(request, FakeServerCall())
 
 
 def test_a_folder_that_cannot_be_used_is_refused_at_the_start(tmp_path):
