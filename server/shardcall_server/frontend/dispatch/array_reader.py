@@ -32,6 +32,14 @@ class ArrayReader:
         self._queue = queue
         self._max_inline_bytes = settings.max_inline_bytes
 
+    async def wait_for_mesh(self, call: ServerCall) -> None:
+        """Waits until the mesh answers, and has the arrays of the checkpoints.
+
+        Raises:
+            CallError: as `MeshSupervisor.mesh`.
+        """
+        await self._supervisor.mesh(call)
+
     async def mesh_of(self, call: ServerCall, resident: ResidentArray) -> ReadyMesh:
         """Returns the mesh that holds an array.
 

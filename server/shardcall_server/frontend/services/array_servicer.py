@@ -16,7 +16,7 @@ from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.dispatch.operand_reader import OperandReader, check_operand, put_inline, read_header
 from shardcall_server.frontend.dispatch.results import Results
 from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers, OperandSource
-from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
+from shardcall_server.frontend.memory.resident_array_table import ResidentArray, ResidentArrayTable
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.settings import Settings
 
@@ -75,7 +75,7 @@ class ArrayServicer:
                 field="name",
             )
         if request.name:
-            resident = self._array_table.open(request.name, call.principal_name, request.seen)
+            resident = self._open(request, call)
         else:
             resident = self._array_table.find(request.handle, call.principal_name)
         mesh = call.run(self._reader.mesh_of(call, resident))
@@ -94,6 +94,16 @@ class ArrayServicer:
                 yield from results.chunks(array_service_pb2.GetArrayResponse, running, chunk_bytes)
             running.finish()
         yield array_service_pb2.GetArrayResponse(timing=call.finish())
+
+    def _open(self, request: array_service_pb2.GetArrayRequest, call: ServerCall) -> ResidentArray:
+        """Returns the array that a name stands for, one of a checkpoint when the next mesh has it."""
+        try:
+            return self._array_table.open(request.name, call.principal_name, request.seen)
+        except CallError as error:
+            if error.reason is not Reason.MESH_NOT_READY:
+                raise
+        call.run(self._reader.wait_for_mesh(call))
+        return self._array_table.open(request.name, call.principal_name, request.seen)
 
     def DescribeArray(  # noqa: N802
         self, request: array_service_pb2.DescribeArrayRequest, call: ServerCall
