@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_u
 from shardcall._src.device_arrays.row_blocks import RowBlocks
 from shardcall._src.device_arrays.ufunc_methods import is_remote
 from shardcall_core.types.arrays import NDArray
-from shardcall_core.types.errors import OperandTypeError, ShardcallError
+from shardcall_core.types.errors import OperandTypeError
 from shardcall_core.types.tracebacks import shortened
 
 DEVICE = "mesh"
@@ -93,9 +92,8 @@ class ArrayProtocols(ArrayOperators):
 
     def __str__(self) -> str:
         """Returns the number of an array without axes, and a description of any other array."""
-        with contextlib.suppress(ShardcallError):  # of an array that is lost, or was never computed
-            if not self.shape and (values := self._get_implicitly()) is not None:
-                return str(values[()])
+        if not self.shape and (values := self._get_implicitly()) is not None:
+            return str(values[()])
         return repr(self)
 
     @abstractmethod
