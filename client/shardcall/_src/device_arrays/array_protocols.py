@@ -293,4 +293,6 @@ def _check_classes(ufunc: np.ufunc, operands: Sequence[Any], out: Sequence[Any])
 
 def _has_functions(target: object) -> bool:
     """Returns whether an object that results are to be copied to is of another class with functions of its own."""
-    return not (isinstance(target, np.ndarray) or is_remote(target)) and hasattr(type(target), "__array_ufunc__")
+    if is_remote(target):
+        return target.__remote_array__() is None  # type: ignore[attr-defined, no-any-return]
+    return not isinstance(target, np.ndarray) and hasattr(type(target), "__array_ufunc__")

@@ -125,7 +125,8 @@ class FunctionTracer:
         before = {i: tracer._steps for i, tracer in tracers.items()}
         bound = inspect.BoundArguments(self._signature, structure.with_leaves(values))
         with self._active.entered(trace):
-            returned, shape = flatten(self._function(*bound.args, **bound.kwargs))
+            with _without_errors_of_numpy():
+                returned, shape = flatten(trace.copies.of(self._function)(*bound.args, **bound.kwargs))
             for i, steps in before.items():
                 if tracers[i]._steps != steps:
                     raise TracingError(
@@ -178,6 +179,17 @@ def paths(structure: Structure) -> Iterator[str]:
     """Yields the names of the leaves of arguments, such as ``params['w']``, for a dict by the names of parameters."""
     for name, child in zip(structure.keys, structure.children, strict=True):
         yield from child.paths(str(name))
+
+
+@contextmanager
+def _without_errors_of_numpy() -> Iterator[None]:
+    """Raises a `TracingError` that NumPy has replaced, such as by its error for a sequence in place of a number."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(cause := error.__cause__, TracingError):
+            raise cause.with_traceback(error.__traceback__) from None
+        raise
 
 
 def _random_states(references: References) -> list[Any]:
