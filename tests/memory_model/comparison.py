@@ -18,6 +18,7 @@ REFUSED = (
     "would be lost",
     "does not change arrays on the mesh",
     "sets the shape of its argument",
+    "whose shape it has set",
 )
 """Parts of the messages about what arrays on the mesh refuse by name."""
 

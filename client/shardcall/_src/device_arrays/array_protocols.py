@@ -16,7 +16,6 @@ from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.row_blocks import RowBlocks
-from shardcall._src.device_arrays.ufunc_methods import is_remote
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import OperandTypeError
 from shardcall_core.types.tracebacks import shortened
@@ -293,6 +292,4 @@ def _check_classes(ufunc: np.ufunc, operands: Sequence[Any], out: Sequence[Any])
 
 def _has_functions(target: object) -> bool:
     """Returns whether an object that results are to be copied to is of another class with functions of its own."""
-    if is_remote(target):
-        return target.__remote_array__() is None  # type: ignore[attr-defined, no-any-return]
-    return not isinstance(target, np.ndarray) and hasattr(type(target), "__array_ufunc__")
+    return not issubclass(type(target), ArrayOperators | np.ndarray) and hasattr(type(target), "__array_ufunc__")

@@ -1,10 +1,9 @@
-"""Arrays that a traced function creates, and the functions of NumPy that create them in it."""
+"""Arrays that a traced function creates."""
 
 from __future__ import annotations
 
 import functools
 import operator
-import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from shardcall._src.device_arrays.numpy_protocols import CHANGING, apply_function
+from shardcall._src.device_arrays.numpy_protocols import CHANGING
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.device_arrays.ufunc_methods import is_remote
@@ -21,14 +20,6 @@ from shardcall._src.traced.traced_array import TracedArray
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import TracingError
 
-_CREATING = (
-    *("zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace"),
-    *("zeros_like", "ones_like", "empty_like", "full_like"),
-)
-_CONVERTING = ("array", "asarray", "asanyarray", "ascontiguousarray", "copy")
-NAMES = frozenset((*_CREATING, *_CONVERTING))
-"""The functions of NumPy that make arrays which a traced function may write to."""
-_FILLING = (np.full, np.full_like)  # with a value that NumPy would copy to this process
 _WRITING_METHODS = ("fill", "put")
 _NUMBERS = "biufc"
 
@@ -53,17 +44,6 @@ class CreatingTrace(Protocol):
 
     def value(self, item: Any, name: str) -> TracedArray:
         """Returns any value as an array of the program."""
-
-
-class CurrentTrace(Protocol):
-    """The trace that calls of this thread belong to.
-
-    Attributes:
-        trace: the trace; None while no function is traced.
-    """
-
-    @property
-    def trace(self) -> CreatingTrace | None: ...
 
 
 class CreatedArray(NDArrayOperatorsMixin):
@@ -143,39 +123,39 @@ class CreatedArray(NDArrayOperatorsMixin):
         attribute = getattr(self._present, name)
         if callable(attribute):
             return functools.partial(self._run_method, name)
-        return _applied(self._trace, getattr, (self, name), {})
+        return applied(self._trace, getattr, (self, name), {})
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
             return
-        if _is_of_program(value):
+        if is_of_program(value):
             self._become_traced()
-        setattr(self._present, name, _present(value))
+        setattr(self._present, name, present(value))
 
     def _run_method(self, name: str, *args: Any, **kwargs: Any) -> Any:
         def method(array: Any, *args: Any, **kwargs: Any) -> Any:
             return getattr(array, name)(*args, **kwargs)
 
-        if not _is_of_program((*args, *kwargs.values())):
-            return _applied(self._trace, method, (self, *args), kwargs)
+        if not is_of_program((*args, *kwargs.values())):
+            return applied(self._trace, method, (self, *args), kwargs)
         if name in _WRITING_METHODS:
             self._become_traced()
         array = self._present if name in _WRITING_METHODS else self._in_program()
-        return _applied(self._trace, method, (array, *args), kwargs)
+        return applied(self._trace, method, (array, *args), kwargs)
 
     def _in_program(self) -> Any:
         return self._trace.value(self, "an array that it creates")
 
     def __getitem__(self, key: Any) -> Any:
-        if _is_of_program(key) and type(self._present) is np.ndarray:
-            return self._in_program()[_present(key)]
-        return _applied(self._trace, operator.getitem, (self, key), {})
+        if is_of_program(key) and type(self._present) is np.ndarray:
+            return self._in_program()[present(key)]
+        return applied(self._trace, operator.getitem, (self, key), {})
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if _is_of_program((key, value)):
+        if is_of_program((key, value)):
             self._become_traced()
-        self._present[_present(key)] = _present(value)
+        self._present[present(key)] = present(value)
 
     def __len__(self) -> int:
         return len(self._present)
@@ -185,10 +165,10 @@ class CreatedArray(NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self))) if array.ndim else iter(array)
 
     def __contains__(self, item: Any) -> bool:
-        return _present(item) in self._present
+        return present(item) in self._present
 
     def __pow__(self, other: Any) -> Any:
-        return _applied(self._trace, operator.pow, (self, other), {})  # which squares, and takes roots
+        return applied(self._trace, operator.pow, (self, other), {})  # which squares, and takes roots
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray:
         array = self._present
@@ -213,9 +193,7 @@ class CreatedArray(NDArrayOperatorsMixin):
         return _written(self._trace, func, args, kwargs, targets)
 
     def __copy__(self) -> Any:
-        return (
-            _applied(self._trace, np.copy, (self,), {}) if type(self._present) is np.ndarray else self._present.copy()
-        )
+        return applied(self._trace, np.copy, (self,), {}) if type(self._present) is np.ndarray else self._present.copy()
 
     def __deepcopy__(self, memo: object) -> Any:
         return self.__copy__()
@@ -269,18 +247,18 @@ def _written(
     targets: Iterable[Any],
 ) -> Any:
     """Returns the result of a function that writes to some of its arguments, which become arrays of the program."""
-    if _is_of_program((*args, *kwargs.values())):
+    if is_of_program((*args, *kwargs.values())):
         for target in targets:
             if type(target) is CreatedArray:
                 target._become_traced()
-    return _applied(trace, function, args, kwargs)
+    return applied(trace, function, args, kwargs)
 
 
-def _applied(trace: CreatingTrace, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def applied(trace: CreatingTrace, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Returns the result of a function; its arrays of this process are such that the traced function creates."""
 
     def run() -> Any:
-        return function(*_present(tuple(args)), **{name: _present(value) for name, value in kwargs.items()})
+        return function(*present(tuple(args)), **{name: present(value) for name, value in kwargs.items()})
 
     return _created(trace, run(), _arrays_in((*args, *kwargs.values())), run)
 
@@ -334,76 +312,17 @@ def _arrays_in(items: Iterable[Any]) -> list[Any]:
     return arrays
 
 
-def _present(item: Any) -> Any:
+def present(item: Any) -> Any:
     """Returns an item, and those of lists in it, with what created arrays are now in their place."""
     if type(item) is CreatedArray:
         return item._present
-    return type(item)(map(_present, item)) if type(item) in (tuple, list) else item
+    return type(item)(map(present, item)) if type(item) in (tuple, list) else item
 
 
-def _is_of_program(item: Any) -> bool:
+def is_of_program(item: Any) -> bool:
     """Returns whether an item, or one of a list in it, is an array or a number of the program."""
     if type(item) in (tuple, list):
-        return any(map(_is_of_program, item))
+        return any(map(is_of_program, item))
     if type(item) is CreatedArray:
         return type(item._present) is not np.ndarray
     return is_remote(item) or getattr(type(item), "_is_traced", False)
-
-
-def creating_functions(active: CurrentTrace) -> dict[int, Any]:
-    """Returns what NumPy and its functions that create arrays are in a traced function, by the ids of these.
-
-    Args:
-        active: the trace of the calls of this thread.
-    """
-    by_name = {name: _creating(active, getattr(np, name)) for name in NAMES}
-    return {id(np): _NumPy(by_name), **{id(getattr(np, name)): function for name, function in by_name.items()}}
-
-
-class _NumPy(types.ModuleType):
-    """NumPy, with other functions that create arrays.
-
-    Args:
-        functions: these, by their names.
-    """
-
-    def __init__(self, functions: Mapping[str, Callable[..., Any]]) -> None:
-        super().__init__("numpy", np.__doc__)
-        vars(self).update(functions)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(np, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(np, name, value)
-
-
-def _creating(active: CurrentTrace, function: Callable[..., Any]) -> Callable[..., Any]:
-    name = function.__name__
-
-    @functools.wraps(function)
-    def create(*args: Any, **kwargs: Any) -> Any:
-        trace = active.trace
-        if trace is None:
-            return function(*args, **kwargs)
-        if _is_of_program((*args, *kwargs.values())):
-            if function in _FILLING:
-                return apply_function(trace.functions, function, _present(args), kwargs)
-            if name in _CONVERTING and args and not kwargs.keys() - {"dtype"}:
-                array = _converted(trace.functions, *_present(args), **kwargs)
-                return array if name.startswith("as") else array.copy()
-        result = _applied(trace, function, args, kwargs)
-        if name.startswith("empty") and type(result) is CreatedArray:
-            result.fill(0)  # or the program would have what was in the memory
-        return result
-
-    return create
-
-
-def _converted(functions: Any, item: Any, dtype: Any = None) -> Any:
-    """Returns an array of the program, or a list of such, as ``numpy.asarray``."""
-
-    def stacked(item: Any) -> Any:
-        return functions.stack([stacked(row) for row in item]) if type(item) in (tuple, list) else item
-
-    return functions.asarray(stacked(item), dtype)

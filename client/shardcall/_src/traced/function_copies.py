@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardcall._src.traced.created_arrays import NAMES
+from shardcall._src.traced.creating_functions import NAMES
 from shardcall._src.traced.references import FIXED, contents, used_by
 
 _BY_TEXT = frozenset(("globals", "eval", "exec"))

@@ -33,10 +33,9 @@ class InnerTrace(Trace):
     """
 
     def __init__(self, outer: Trace) -> None:
-        super().__init__(outer._client, outer.name, outer._active, exact=outer.exact)
+        super().__init__(outer._client, outer.name, outer._active, exact=outer.exact, copies=outer.copies)
         self.outer = outer
         self.bodies = outer.bodies
-        self.copies = outer.copies
         self.operands: list[TracedArray | None] = []
 
     @contextmanager

@@ -19,7 +19,6 @@ from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall._src.programs.templates import Templates, node_of, spec_of
-from shardcall._src.traced.created_arrays import creating_functions
 from shardcall._src.traced.function_copies import FunctionCopies
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
@@ -65,9 +64,11 @@ class CurrentTrace(Protocol):
 
     Attributes:
         trace: the trace; None while no function is traced.
+        creating: what stands for NumPy and its functions in a traced function, by the ids of these.
     """
 
     trace: Trace | None
+    creating: Mapping[int, Any]
 
 
 class TracingClient(Protocol):
@@ -106,9 +107,18 @@ class Trace(ProgramBuilder[Input]):
         name: as the attribute.
         active: the trace of the calls of this thread.
         exact: as the attribute.
+        copies: as the attribute; None for new ones.
     """
 
-    def __init__(self, client: TracingClient, name: str, active: CurrentTrace, *, exact: bool) -> None:
+    def __init__(
+        self,
+        client: TracingClient,
+        name: str,
+        active: CurrentTrace,
+        *,
+        exact: bool,
+        copies: FunctionCopies | None = None,
+    ) -> None:
         super().__init__()
         self.name = name
         self.exact = exact
@@ -119,7 +129,7 @@ class Trace(ProgramBuilder[Input]):
         self.is_closed = False
         self._client = client
         self._active = active
-        self.copies = FunctionCopies(creating_functions(active))
+        self.copies = copies or FunctionCopies(active.creating)
         self.stand_ins: dict[ArrayBase, TracedArray] = {}
         self._first: dict[ArrayBase, ArrayVersion] = {}  # the values of inputs that can be written to
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.traced.creating_functions import creating_functions
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram, program_of
 from shardcall._src.traced.references import References
@@ -40,9 +41,13 @@ class ActiveTrace(threading.local):
 
     Attributes:
         trace: the trace; None while no function is traced.
+        creating: what stands for NumPy and its functions in a traced function, by the ids of these.
     """
 
     trace: Trace | None = None
+
+    def __init__(self) -> None:
+        self.creating = creating_functions(self)
 
     @contextmanager
     def entered(self, trace: Trace) -> Iterator[None]:
