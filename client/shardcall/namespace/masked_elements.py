@@ -59,13 +59,13 @@ class MaskedElements(NDArrayOperatorsMixin):
 
         Args:
             x: the array.
-            mask: the mask.
+            mask: the mask; None for an index that is none.
 
         Raises:
             TracingError: for another mask.
         """
-        if not mask._trace.is_same(mask, self.mask) or self.values.ndim > x.ndim:
-            raise self._refusal("an assignment of these to elements where another mask is true")
+        if mask is None or not self._is_where(mask) or self.values.ndim > x.ndim:
+            raise self._refusal("an assignment to elements at another index")
         values = self._xp.astype(self.values, x.dtype)
         return self._xp.where(_in_front(self._xp, self.mask, x.ndim), values, x)
 
@@ -106,6 +106,9 @@ class MaskedElements(NDArrayOperatorsMixin):
         """Returns a copy."""
         return MaskedElements(self._xp, self.values.copy(), self.mask)
 
+    def __deepcopy__(self, memo: object) -> MaskedElements:
+        return self.copy()
+
     def __getattr__(self, name: str) -> Any:
         if name in _METHODS:
             return lambda *args, **kwargs: getattr(np, name)(self, *args, **kwargs)
@@ -119,12 +122,16 @@ class MaskedElements(NDArrayOperatorsMixin):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         condition = self._condition(key)
-        if isinstance(value, MaskedElements) and self.mask._trace.is_same(
-            value.mask, np.logical_and(self.mask, condition)
-        ):
-            value = value.values
+        if isinstance(value, MaskedElements) and value._is_where(np.logical_and(self.mask, condition)):
+            new = value.values
+        else:
+            new = self._complete(value)
         condition = _in_front(self._xp, condition, self.values.ndim)
-        self.values = self._xp.where(condition, self._xp.astype(self._complete(value), self.dtype), self.values)
+        self.values = self._xp.where(condition, self._xp.astype(new, self.dtype), self.values)
+
+    def _is_where(self, mask: Any) -> bool:
+        """Returns whether these are the elements where a mask is true."""
+        return self.mask._trace.is_same(mask, self.mask)  # type: ignore[no-any-return]
 
     def _condition(self, key: Any) -> Any:
         """Returns an index that is a condition on the elements, at every position of the array."""
@@ -175,7 +182,7 @@ class MaskedElements(NDArrayOperatorsMixin):
     def _complete(self, item: Any) -> Any:
         """Returns an operand of an elementwise function as what it is at every position of the array."""
         if isinstance(item, MaskedElements):
-            if not self.mask._trace.is_same(item.mask, self.mask):
+            if not item._is_where(self.mask):
                 raise self._refusal("a computation of elements where two masks are true")
             return item.values
         if np.ndim(item) > self.values.ndim - self.mask.ndim:

@@ -173,6 +173,12 @@ class TracedNumber:
     def __hash__(self) -> int:
         raise self._refusal("hash(), an item of a set or a key of a dict")
 
+    def __copy__(self) -> TracedNumber:
+        return self
+
+    def __deepcopy__(self, memo: object) -> TracedNumber:
+        return self
+
     def __bool__(self) -> bool:
         raise self._refusal("if")
 
