@@ -199,6 +199,14 @@ def shaped(x):
     return z
 
 
+def view_shaped(x):
+    z = np.zeros((2, 3))
+    flat = z.reshape(-1)
+    flat.shape = (3, 2)
+    z[0] = x
+    return flat.sum(axis=0)
+
+
 def element_of_outside(x):
     OUTSIDE[0] = x[0]
 
@@ -217,6 +225,7 @@ def sum_of_outside(x):
     [
         (aliased, r"aliased .*memory another array of this process has.*client\.xp\.zeros"),
         (shaped, r"shaped .*shape it has set.*client\.xp\.zeros"),
+        (view_shaped, r"view_shaped .*view that the mesh does not have, or whose shape it has set"),
         (element_of_outside, r"^an assignment to elements of an array of this process needs .*np\.zeros\(n\)"),
         (slice_of_outside, r"^an assignment to elements of an array of this process needs .*xp\.asarray\(z\)"),
         (sum_of_outside, r"^a write to an array of this process .*t = t \+ u"),

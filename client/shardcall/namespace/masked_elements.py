@@ -140,7 +140,7 @@ class MaskedElements(NDArrayOperatorsMixin):
         return self._complete(key)
 
     def __contains__(self, item: object) -> bool:
-        return bool((self == item).any())  # type: ignore[attr-defined]
+        return bool((self == item).any())
 
     def __round__(self, ndigits: int | None = None) -> Any:
         return np.round(self, ndigits or 0)

@@ -87,10 +87,11 @@ class CreatedArray(NDArrayOperatorsMixin):
     def _renewed(self, origin: RemoteArray) -> Any:
         assert self._renew is not None
         array = self._renew()
-        if not isinstance(array, RemoteArray) or array._store is not origin._store or array.shape != self._shape:
+        is_view = isinstance(array, RemoteArray) and array._store is origin._store
+        if not is_view or {array.shape, self._shape} != {self._values.shape}:
             raise TracingError(
                 f"{self._trace.name} writes to an array that it creates, of which it uses a view that the mesh does "
-                "not have; write to the array before the view is taken, or index the array itself"
+                "not have, or whose shape it has set; write to the array before the view is taken, or index the array"
             )
         return array
 
@@ -229,10 +230,10 @@ class CreatedArray(NDArrayOperatorsMixin):
 def _as_traced(trace: CreatingTrace, values: NDArray) -> TracedArray:
     """Returns an array of the program with values of this process; one that is filled with a number is made there."""
     values = as_operand(values, "an array that a traced function creates")
-    first = values.reshape(-1)[:1]
+    items = np.ascontiguousarray(values).reshape(-1, 1)
     with trace.present():
-        if values.size > 1 and values.tobytes() == first.tobytes() * values.size:
-            array: TracedArray = trace.functions.full(values.shape, first[0], values.dtype)
+        if values.size > 1 and (items.view(np.uint8) == items[0].view(np.uint8)).all():
+            array: TracedArray = trace.functions.full(values.shape, items[0, 0], values.dtype)
         else:
             array = trace.value(values, "an array that it creates")
     array._is_ndarray = not values.ndim

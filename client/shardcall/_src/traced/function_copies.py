@@ -178,6 +178,6 @@ def _has_plain_attributes(cls: type) -> bool:
     return (
         type(cls) is type
         and (cls.__basicsize__, cls.__dictoffset__) == (FunctionCopies.__basicsize__, FunctionCopies.__dictoffset__)
-        and cls.__getattribute__ is object.__getattribute__
+        and not any("__getattribute__" in vars(base) for base in cls.__mro__[:-1])
         and type(cls.__init_subclass__) is types.BuiltinMethodType  # defining a subclass has no effects
     )

@@ -210,8 +210,8 @@ def used_by(code: types.CodeType) -> _UsedNames:
             has_names_of_module |= within.has_names_of_module
             for name, chains in within.loads.items():
                 loads.setdefault(name, set()).update(chains)
-    chains = {name: frozenset(loads[name]) for name in sorted(loads)}
-    return _UsedNames(frozenset(names), chains, frozenset(written), frozenset(imported), has_names_of_module)
+    sorted_loads = {name: frozenset(loads[name]) for name in sorted(loads)}
+    return _UsedNames(frozenset(names), sorted_loads, frozenset(written), frozenset(imported), has_names_of_module)
 
 
 def _is_fixed(value: Any) -> bool:

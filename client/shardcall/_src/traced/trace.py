@@ -68,7 +68,7 @@ class CurrentTrace(Protocol):
     """
 
     trace: Trace | None
-    creating: Mapping[int, Any]
+    creating: dict[int, Any]
 
 
 class TracingClient(Protocol):
