@@ -79,6 +79,16 @@ def by_a_closure(x):
     return add(x) + add(x)
 
 
+def by_a_class(x):
+    class Filled:
+        scale = SCALE
+
+        def of(self, x):
+            return filled(x) * self.scale + np.ones(3)
+
+    return Filled().of(x)
+
+
 class Model:
     def __init__(self):
         self.scale = 2.0
@@ -105,7 +115,12 @@ MODEL = Model()
     "function",
     [
         *(filled, by_a_helper, by_another_name, by_recursion, by_a_keyword, decorated, by_a_generator, by_a_closure),
-        *(MODEL.step, functools.partial(filled, create=np.empty), lambda x: MODEL.shifted(x) if 0 else filled(x)),
+        *(
+            by_a_class,
+            MODEL.step,
+            functools.partial(filled, create=np.empty),
+            lambda x: MODEL.shifted(x) if 0 else filled(x),
+        ),
     ],
 )
 def test_all_functions_of_the_caller_create_arrays_of_the_program(function):
@@ -158,12 +173,17 @@ def test_a_function_that_assigns_global_variables_is_run_as_it_is():
         InProcessClient().jit(creates_and_counts)(X)
 
 
+def in_a_debugger(text, frame):
+    return eval(text, frame.f_globals)
+
+
 def test_a_copy_is_known_by_the_name_and_the_line_of_the_function():
     seen = []
 
     def function(x):
         frame = sys._getframe()
         seen.append((frame.f_lineno, frame.f_code, function.__name__, function.__qualname__, function.note))
+        seen[-1] += (in_a_debugger("SCALE", frame),)
         return filled(x)
 
     function.note = "of the caller"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-import sys
+import operator
+import os
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from shardcall._src.traced.references import FIXED, contents, used_by
 
 _BY_TEXT = frozenset(("globals", "eval", "exec"))
 """Functions that read the variables of a module from its dict."""
-_INSTALLED = ("site-packages", "dist-packages")
+_INSTALLED = (os.path.dirname(os.__file__), "site-packages", "dist-packages")
 
 
 class FunctionCopies:
@@ -50,8 +51,12 @@ class FunctionCopies:
         if (replaced := self._replaced.get(id(value))) is not None:
             return replaced
         if type(value) is functools.partial:
-            called, *args = map(self.of, (value.func, *value.args))
-            return functools.partial(called, *args, **{name: self.of(item) for name, item in value.keywords.items()})
+            parts = value.func, *value.args, *value.keywords.values()
+            called, *rest = map(self.of, parts)
+            if all(map(operator.is_, parts, (called, *rest))):
+                return value
+            count = len(value.args)
+            return functools.partial(called, *rest[:count], **dict(zip(value.keywords, rest[count:], strict=True)))
         function = _function_of(value)
         if function is None or not self._replaced:
             return value
@@ -123,8 +128,7 @@ class _Variables(dict[str, Any]):
     """
 
     def __init__(self, variables: dict[str, Any], of: Callable[[Any], Any]) -> None:
-        # Python reads those of the module itself, such as __name__, from the dict.
-        super().__init__((name, value) for name, value in variables.items() if name.startswith("__"))
+        super().__init__(variables)  # which debuggers, the bodies of classes and Python itself read
         self._module = variables
         self._of = of
 
@@ -140,9 +144,9 @@ def _function_of(value: Any) -> types.FunctionType | None:
         return None
     code, used = function.__code__, used_by(function.__code__)
     package = str(function.__globals__.get("__name__")).partition(".")[0]
-    if package in FIXED or package in sys.stdlib_module_names or any(name in code.co_filename for name in _INSTALLED):
+    if package in FIXED or any(folder in code.co_filename for folder in _INSTALLED):
         return None
-    return None if used.has_names_of_module or not used.names.isdisjoint(_BY_TEXT) else function
+    return None if used.assigns_globals or not used.names.isdisjoint(_BY_TEXT) else function
 
 
 def _reached(value: Any) -> Iterator[tuple[types.FunctionType, list[Any]]]:

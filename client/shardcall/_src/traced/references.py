@@ -50,7 +50,7 @@ _UNSEEN = frozenset(
 
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"))
 _WRITES = frozenset(("STORE_DEREF", "DELETE_DEREF"))
-_OF_MODULE = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
+_GLOBAL_WRITES = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _PADDING = frozenset(("CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL"))
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
@@ -175,14 +175,14 @@ class _UsedNames(NamedTuple):
         loads: the variables that it reads, each with the chains of attributes that it reads of it.
         written: the variables of functions around it that it assigns.
         imported: the packages that it imports.
-        has_names_of_module: whether it assigns variables of its module, or reads them by name as the body of a class.
+        assigns_globals: whether it assigns variables of its module.
     """
 
     names: frozenset[str]
     loads: Mapping[str, frozenset[tuple[str, ...]]]
     written: frozenset[str]
     imported: frozenset[str]
-    has_names_of_module: bool
+    assigns_globals: bool
 
 
 @functools.lru_cache(maxsize=512)
@@ -191,7 +191,7 @@ def used_by(code: types.CodeType) -> _UsedNames:
     names, written, imported = set(code.co_names), set(), set()
     loads: dict[str, set[tuple[str, ...]]] = {}
     instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname not in _PADDING]
-    has_names_of_module = any(instruction.opname in _OF_MODULE for instruction in instructions)
+    assigns_globals = any(instruction.opname in _GLOBAL_WRITES for instruction in instructions)
     for i, instruction in enumerate(instructions):
         if instruction.opname == "IMPORT_NAME":
             is_absolute = i >= 2 and instructions[i - 2].argval == 0  # the number of dots before the name
@@ -207,11 +207,11 @@ def used_by(code: types.CodeType) -> _UsedNames:
             names |= within.names
             written |= within.written
             imported |= within.imported
-            has_names_of_module |= within.has_names_of_module
+            assigns_globals |= within.assigns_globals
             for name, chains in within.loads.items():
                 loads.setdefault(name, set()).update(chains)
     sorted_loads = {name: frozenset(loads[name]) for name in sorted(loads)}
-    return _UsedNames(frozenset(names), sorted_loads, frozenset(written), frozenset(imported), has_names_of_module)
+    return _UsedNames(frozenset(names), sorted_loads, frozenset(written), frozenset(imported), assigns_globals)
 
 
 def _is_fixed(value: Any) -> bool:
