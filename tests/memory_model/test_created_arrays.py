@@ -65,7 +65,7 @@ def views_before_the_first_write(x):
     return z, transposed * 1, flat[::2] * 1, row
 
 
-def in_place(x):
+def changed(x):
     a, b, c, d, e = np.zeros(3), np.ones(3), np.zeros(3), np.full(3, x[0]), np.zeros(())
     np.add(x, 1, out=a)
     b += x
@@ -126,7 +126,7 @@ def results(function, client):
     "function",
     [
         *(stencil, dots_by_element, recurrence, halves, histogram, element_by_element, views_before_the_first_write),
-        *(in_place, masks, numbers_of_this_process, joined, read_after_writes),
+        *(changed, masks, numbers_of_this_process, joined, read_after_writes),
     ],
 )
 def test_a_function_that_fills_arrays_runs_unchanged(function):

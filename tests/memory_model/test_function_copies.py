@@ -177,7 +177,7 @@ def in_a_debugger(text, frame):
     return eval(text, frame.f_globals)
 
 
-def test_a_copy_is_known_by_the_name_and_the_line_of_the_function():
+def test_a_copy_has_the_name_and_the_lines_of_the_function():
     seen = []
 
     def function(x):
@@ -206,7 +206,7 @@ def test_numpy_itself_stays_as_it_is():
     assert created == [np.ndarray, np.ndarray]
 
 
-def test_a_function_that_creates_no_arrays_is_the_callers_own():
+def test_a_function_that_creates_no_arrays_is_not_copied():
     seen = []
 
     def plain(x):

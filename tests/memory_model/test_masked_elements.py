@@ -35,7 +35,7 @@ def assigned(m):
         assigned,
     ],
 )
-def test_protocols_of_elements_where_a_mask_is_true(function):
+def test_protocols_of_masked_elements(function):
     result = InProcessClient().jit(lambda x: function(x[x > 0]))(X)
     np.testing.assert_allclose(result.get(), function(X[X > 0]))
 

@@ -77,7 +77,7 @@ class CreatedArray(NDArrayOperatorsMixin):
 
     @property
     def _present(self) -> Any:
-        """What it is now: an array of this process, or of the program."""
+        """The array at present: one of this process, or of the program."""
         if self._origin is not None and type(self._values) is np.ndarray:
             origin = self._origin._present
             if isinstance(origin, RemoteArray):

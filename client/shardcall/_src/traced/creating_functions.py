@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -23,24 +23,13 @@ NAMES = frozenset((*_CREATING, *_EMPTY, *_CONVERTING))
 _FILLING = (np.full, np.full_like)  # with a value that NumPy would copy to this process
 
 
-class CurrentTrace(Protocol):
-    """The trace that calls of this thread belong to.
-
-    Attributes:
-        trace: the trace; None while no function is traced.
-    """
-
-    @property
-    def trace(self) -> CreatingTrace | None: ...
-
-
-def creating_functions(active: CurrentTrace) -> dict[int, Any]:
+def creating_functions(find_trace: Callable[[], CreatingTrace | None]) -> dict[int, Any]:
     """Returns what NumPy and its functions that create arrays are in a traced function, by the ids of these.
 
     Args:
-        active: the trace of the calls of this thread.
+        find_trace: returns the trace that calls of this thread belong to; None while no function is traced.
     """
-    by_name: dict[str, Any] = {name: _creating(active, getattr(np, name)) for name in NAMES}
+    by_name: dict[str, Any] = {name: _creating(find_trace, getattr(np, name)) for name in NAMES}
     by_name["ndarray"] = _ArrayType("ndarray", (np.ndarray,), {"_create": staticmethod(by_name["ndarray"])})
     return {id(np): _NumPy(by_name), **{id(getattr(np, name)): function for name, function in by_name.items()}}
 
@@ -78,12 +67,12 @@ class _NumPy(types.ModuleType):
         setattr(np, name, value)
 
 
-def _creating(active: CurrentTrace, function: Callable[..., Any]) -> Callable[..., Any]:
+def _creating(find_trace: Callable[[], CreatingTrace | None], function: Callable[..., Any]) -> Callable[..., Any]:
     name = function.__name__
 
     @functools.wraps(function, updated=())
     def create(*args: Any, **kwargs: Any) -> Any:
-        trace = active.trace
+        trace = find_trace()
         if trace is None:
             return function(*args, **kwargs)
         if is_of_program((*args, *kwargs.values())):

@@ -30,7 +30,7 @@ _ASSIGNMENT = (
     "create the array in the function, by np.zeros(n) or xp.zeros_like(u), begin with z = xp.asarray(z), or pass it as "
     "an argument, which gets the values after the call"
 )
-_STORES = frozenset(dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap)
+_ASSIGNMENTS = frozenset(dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap)
 _SIZE = (
     "keep all elements, as xp.where(mask, x, 0) does; take rows from a computed index by np.take(x, i + np.arange(n), "
     "axis=0); or return x from the function and compute this of what a call of that returns"
@@ -195,7 +195,7 @@ class TracedArray(RemoteArray):
     def _refuse_assignment(self) -> None:
         """Raises TracingError if the caller's code assigns the array to elements of another, which NumPy has made."""
         frame = frame_of_caller()
-        if frame.f_code.co_code[frame.f_lasti] in _STORES:
+        if frame.f_code.co_code[frame.f_lasti] in _ASSIGNMENTS:
             self._traced.refuse("an assignment to elements of an array of this process", _ASSIGNMENT)
 
     def __bool__(self) -> bool:

@@ -47,7 +47,7 @@ class ActiveTrace(threading.local):
     trace: Trace | None = None
 
     def __init__(self) -> None:
-        self.creating = creating_functions(self)
+        self.creating = creating_functions(lambda: self.trace)
 
     @contextmanager
     def entered(self, trace: Trace) -> Iterator[None]:
