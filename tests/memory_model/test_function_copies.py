@@ -89,6 +89,23 @@ def by_a_class(x):
     return Filled().of(x)
 
 
+OTHER = types.ModuleType("helpers")
+OTHER.__file__ = "helpers.py"
+TEXT = """
+import numpy as np
+def fill(x):
+    z = np.zeros(3)
+    z[1:] = x[1:]
+    return z
+"""
+exec(compile(TEXT, "helpers.py", "exec"), vars(OTHER))
+
+
+def by_another_module(x):
+    OTHER.seen = x.shape
+    return OTHER.fill(x) + len(OTHER.seen)
+
+
 class Model:
     def __init__(self):
         self.scale = 2.0
@@ -117,6 +134,7 @@ MODEL = Model()
         *(filled, by_a_helper, by_another_name, by_recursion, by_a_keyword, decorated, by_a_generator, by_a_closure),
         *(
             by_a_class,
+            by_another_module,
             MODEL.step,
             functools.partial(filled, create=np.empty),
             lambda x: MODEL.shifted(x) if 0 else filled(x),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.traced.creating_functions import NAMES
-from shardcall._src.traced.references import FIXED, contents, used_by
+from shardcall._src.traced.references import FIXED, attribute_of, contents, used_by
 
 _BY_TEXT = frozenset(("globals", "eval", "exec"))
 """Functions that read the variables of a module from its dict."""
@@ -24,7 +24,7 @@ class FunctionCopies:
 
     A function that creates arrays by NumPy, or calls one that does, is run as a copy with the same code. The variables
     that the code reads are those of the function's module and closure at the time, but for NumPy, its functions that
-    create arrays, and functions that are copied, too. A method gets its object with such methods. A function that
+    create arrays, and functions that are copied, too, also those of other modules. A method gets its object with such methods. A function that
     assigns global variables is not copied, since the assignment would not reach its module, and neither is one of an
     installed package.
 
@@ -57,6 +57,10 @@ class FunctionCopies:
                 return value
             count = len(value.args)
             return functools.partial(called, *rest[:count], **dict(zip(value.keywords, rest[count:], strict=True)))
+        if type(value) is types.ModuleType and _is_of_caller(value.__name__, getattr(value, "__file__", None)):
+            if self._replaced and id(value) not in self._objects:
+                self._objects[id(value)] = value, _Module(value, self.of)
+            return self._objects.get(id(value), (value, value))[1]
         function = _function_of(value)
         if function is None or not self._replaced:
             return value
@@ -119,6 +123,25 @@ class FunctionCopies:
         return self._objects[id(instance)][1]
 
 
+class _Module(types.ModuleType):
+    """A module of the caller as a copied function sees it.
+
+    Args:
+        module: the module.
+        of: returns what stands for a value.
+    """
+
+    def __init__(self, module: types.ModuleType, of: Callable[[Any], Any]) -> None:
+        super().__init__(module.__name__, module.__doc__)
+        vars(self).update(_module=module, _of=of)
+
+    def __getattr__(self, name: str) -> Any:
+        return self._of(getattr(self._module, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._module, name, value)
+
+
 class _Variables(dict[str, Any]):
     """The global variables of a module as a copied function sees them; Python calls `__getitem__` for each.
 
@@ -143,10 +166,15 @@ def _function_of(value: Any) -> types.FunctionType | None:
     if type(function) is not types.FunctionType or type(function.__globals__) is _Variables:
         return None
     code, used = function.__code__, used_by(function.__code__)
-    package = str(function.__globals__.get("__name__")).partition(".")[0]
-    if package in FIXED or any(folder in code.co_filename for folder in _INSTALLED):
+    if used.assigns_globals or not used.names.isdisjoint(_BY_TEXT):
         return None
-    return None if used.assigns_globals or not used.names.isdisjoint(_BY_TEXT) else function
+    return function if _is_of_caller(str(function.__globals__.get("__name__")), code.co_filename) else None
+
+
+def _is_of_caller(module: str, file: str | None) -> bool:
+    """Returns whether a module is of the caller, and of no installed package; those of the interpreter have no file."""
+    is_installed = file is None or any(folder in file for folder in _INSTALLED)
+    return not is_installed and module.partition(".")[0] not in FIXED
 
 
 def _reached(value: Any) -> Iterator[tuple[types.FunctionType, list[Any]]]:
@@ -170,10 +198,11 @@ def _reached(value: Any) -> Iterator[tuple[types.FunctionType, list[Any]]]:
 
 
 def _referenced(function: types.FunctionType) -> list[Any]:
-    """Returns the values of the variables that a function reads, and its defaults."""
-    variables = function.__globals__
-    values = [variables[name] for name in used_by(function.__code__).loads if name in variables]
-    values += map(contents, function.__closure__ or ())
+    """Returns the values of the variables that a function reads, of modules the attributes, and its defaults."""
+    code, variables, values = function.__code__, function.__globals__, list[Any]()
+    cells = dict(zip(code.co_freevars, map(contents, function.__closure__ or ()), strict=True))
+    for name, chains in used_by(code).loads.items():
+        values += [attribute_of(cells.get(name, variables.get(name)), chain) for chain in chains]
     return [*values, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
 

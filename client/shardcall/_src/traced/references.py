@@ -146,18 +146,20 @@ class References:
         """Returns the state of a variable: of a module that may change, that of the attributes which code reads."""
         if not isinstance(value, types.ModuleType) or _is_fixed(value):
             return self._of(value)
-        return tuple(self._attribute(value, chain) for chain in sorted(chains))
-
-    def _attribute(self, value: Any, chain: Sequence[str]) -> Hashable:
-        for name in chain:
-            if not isinstance(value, types.ModuleType) or _is_fixed(value):
-                break
-            value = getattr(value, name, None)
-        return self._of(value)
+        return tuple(self._of(attribute_of(value, chain)) for chain in sorted(chains))
 
     def _opaque(self) -> Hashable:
         self._is_fixed = False
         return None
+
+
+def attribute_of(value: Any, chain: Sequence[str]) -> Any:
+    """Returns the value of a chain of attributes, as far as these are of modules that may change."""
+    for name in chain:
+        if not isinstance(value, types.ModuleType) or _is_fixed(value):
+            break
+        value = getattr(value, name, None)
+    return value
 
 
 def serial_of(base: ArrayBase) -> int:

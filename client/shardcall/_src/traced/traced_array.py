@@ -27,8 +27,8 @@ _BRANCH = (
 _CONVERSION = "compute with the array as it is, or return it from the function and convert what a call of that returns"
 _JOIN = "use the array as it is; xp.stack and xp.concatenate join several"
 _ASSIGNMENT = (
-    "create the array in the function, by np.zeros(n) or xp.zeros_like(u), begin with z = xp.asarray(z), or pass it as "
-    "an argument, which gets the values after the call"
+    "create the array by np.zeros(n) in the function or in one that it calls by its name, or anywhere by "
+    "xp.zeros_like(u); begin with z = xp.asarray(z), or pass it as an argument, which gets the values after the call"
 )
 _ASSIGNMENTS = frozenset(dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap)
 _SIZE = (
