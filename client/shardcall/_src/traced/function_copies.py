@@ -24,9 +24,9 @@ class FunctionCopies:
 
     A function that creates arrays by NumPy, or calls one that does, is run as a copy with the same code. The variables
     that the code reads are those of the function's module and closure at the time, but for NumPy, its functions that
-    create arrays, and functions that are copied, too, also those of other modules. A method gets its object with such methods. A function that
-    assigns global variables is not copied, since the assignment would not reach its module, and neither is one of an
-    installed package.
+    create arrays, and functions that are copied, too, also those of other modules. A method gets its object with such
+    methods. A function that assigns global variables is not copied, since the assignment would not reach its module,
+    and neither is one of an installed package.
 
     Args:
         replaced: what stands for NumPy and its functions, by the ids of these.
@@ -48,21 +48,14 @@ class FunctionCopies:
 
     def of(self, value: Any) -> Any:
         """Returns what the trace has in place of a value: a copy of a function, or the value itself."""
-        if (replaced := self._replaced.get(id(value))) is not None:
-            return replaced
+        if (replaced := self._replaced.get(id(value))) is not None or not self._replaced:
+            return value if replaced is None else replaced
         if type(value) is functools.partial:
-            parts = value.func, *value.args, *value.keywords.values()
-            called, *rest = map(self.of, parts)
-            if all(map(operator.is_, parts, (called, *rest))):
-                return value
-            count = len(value.args)
-            return functools.partial(called, *rest[:count], **dict(zip(value.keywords, rest[count:], strict=True)))
-        if type(value) is types.ModuleType and _is_of_caller(value.__name__, getattr(value, "__file__", None)):
-            if self._replaced and id(value) not in self._objects:
-                self._objects[id(value)] = value, _Module(value, self.of)
-            return self._objects.get(id(value), (value, value))[1]
+            return self._partial(value)
+        if type(value) is types.ModuleType:
+            return self._module(value)
         function = _function_of(value)
-        if function is None or not self._replaced:
+        if function is None:
             return value
         key = id(function), type(getattr(value, "__self__", None))
         if key not in self._copies:
@@ -73,6 +66,21 @@ class FunctionCopies:
         if copied is function:
             return value
         return types.MethodType(copied, self._object(value.__self__)) if type(value) is types.MethodType else copied
+
+    def _partial(self, value: functools.partial[Any]) -> functools.partial[Any]:
+        before = value.func, *value.args, *value.keywords.values()
+        called, *after = map(self.of, before)
+        if all(map(operator.is_, before, (called, *after))):
+            return value
+        count = len(value.args)
+        return functools.partial(called, *after[:count], **dict(zip(value.keywords, after[count:], strict=True)))
+
+    def _module(self, module: types.ModuleType) -> types.ModuleType:
+        if not _is_of_caller(module.__name__, getattr(module, "__file__", None)):
+            return module
+        if id(module) not in self._objects:
+            self._objects[id(module)] = module, _Module(module, self.of)
+        return self._objects[id(module)][1]  # type: ignore[no-any-return]
 
     def _creates(self, value: Any) -> bool:
         """Returns whether a function, or one that it calls, refers to a function of NumPy that creates arrays."""
