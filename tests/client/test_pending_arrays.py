@@ -2,6 +2,7 @@
 
 import gc
 import inspect
+import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 from client.call_stream import FakeCallStream
 from client.conftest import with_call_streams
 from client_parts import lease_of, pending_of, remote_arrays_of, unanswered_of, uses_of, version_of
+from rows import rows
 
 import shardcall
 from shardcall import Array
@@ -62,12 +64,17 @@ def test_a_submitted_call_returns_before_it_runs(client, stream):
     assert repr(h).startswith("<RemoteArray float32[8,4] P('x') on Mesh(x=4")
 
 
-def test_a_display_waits_a_short_time_for_a_pending_array(client, stream, monkeypatch):
-    monkeypatch.setattr(shown_values, "_WAIT_S", 0.05)
-    h = client.submit("add", np.ones((8, 4), np.float32), np.float32(2))
+@rows("show", [str, repr, lambda h: f"{h}", lambda h: f"{[h]}", lambda h: h._repr_html_()])
+def test_a_display_waits_a_short_time_for_a_pending_array(client, stream, monkeypatch, show):
+    monkeypatch.setattr(shown_values, "_DEBUGGER_WAIT_S", 0.05)
+    monkeypatch.setattr(shown_values, "_DISPLAY_WAIT_S", 0.05)
     client._shows_values = True
-    assert (repr(h), str(h)) == ("<RemoteArray float32[8,4], pending>", "<RemoteArray float32[8,4], pending>")
-    monkeypatch.setattr(shown_values, "_WAIT_S", 60.0)
+    h = client.submit("add", np.ones((8, 4), np.float32), np.float32(2))
+    assert "pending" in eval("show(h)", {"__name__": "bdb", "show": show, "h": h})  # as in a debugger
+    assert "pending" in h._repr_html_()
+    with monkeypatch.context() as session:
+        session.setattr(sys, "ps1", ">>> ", raising=False)
+        assert repr(h) == "<RemoteArray float32[8,4], pending>"
     stream.run()
     assert str(h).startswith(f"{np.full((8, 4), 3.0, np.float32)}\n<float32[8,4] P('x') on Mesh(x=4")
 
@@ -92,9 +99,11 @@ def test_a_kernel_with_several_results_returns_a_tuple(client, stream):
         lambda client, h: client.plan("negative", h),
         lambda client, h: client.compile("negative", h),
         lambda client, h: client.synchronize(),
+        *(lambda client, h, show=show: show(h) for show in (str, repr, "{}".format, lambda h: f"{[h]} {h!r}")),
     ],
 )
 def test_reading_waits_for_the_call_and_raises_its_error(client, stream, read):
+    client._shows_values = True
     with ThreadPoolExecutor(1) as pool:
         h = client.submit("add", [1.0, 2.0], 1)
         waiting = pool.submit(read, client, h)

@@ -18,7 +18,6 @@ def test_of_large_arrays_the_edges_are_read(strict_client, name, monkeypatch):
     x, read, get = LARGE[name], [], sc.RemoteArray.get
     h = strict_client.put(x, mesh=MESH)
     monkeypatch.setattr(sc.RemoteArray, "get", lambda self, **how: read.append(self.nbytes) or get(self, **how))
-    monkeypatch.setattr("shardcall._src.device_arrays.shown_values._WAIT_S", 60)
     for options in ({}, {"precision": 3}, {"edgeitems": 2, "threshold": 10}):
         with np.printoptions(**options):
             assert parts(str(h))[0] == str(x)

@@ -402,3 +402,18 @@ def test_parameters_that_are_equal_and_of_other_types_are_other_calls(client):
     assert np.array_equal(client.jit(lambda u: np.roll(u, 1, 0))(u).get(), np.roll(u.get(), 1, 0))
     with pytest.raises(sc.ShardcallError, match="True"):
         client.jit(lambda u: np.roll(u, True, 0))(u)
+
+
+def test_a_function_fills_the_arrays_that_it_creates_by_numpy(client):
+    def filled(x):
+        out, sums, halves = np.zeros(x.shape), np.zeros(3), np.empty(2 * x.shape[1])
+        out[1:-1] = x[:-2] + x[2:]
+        for i in range(3):
+            sums[i] = (x[i] * i).sum()
+        halves[: x.shape[1]], halves[x.shape[1] :] = x[0], x[1]
+        return out, sums, halves
+
+    x = np.random.default_rng(3).normal(size=(13, 5))
+    results = client.jit(filled)(client.put(x, mesh=sc.Mesh(x=4)))
+    for result, expected in zip(results, filled(x), strict=True):
+        np.testing.assert_allclose(result.get(), expected, rtol=1e-14)

@@ -18,6 +18,7 @@ REFUSED = (
     "would be lost",
     "does not change arrays on the mesh",
     "sets the shape of its argument",
+    "whose shape it has set",
 )
 """Parts of the messages about what arrays on the mesh refuse by name."""
 
@@ -109,7 +110,9 @@ class TracedComparison:
         chance = random.Random(program.label)
         arguments = sorted(name for name in program.inputs if name in _assigned(program) or chance.random() < 0.5)
         closed = sorted(program.inputs.keys() - set(arguments))
-        text = _function_text(program, arguments, closed)
+        created = closed if chance.random() < 0.3 else []  # by the function itself
+        closed = closed if not created else []
+        text = _function_text(program, arguments, closed, created)
         theirs, ours = new_space(program.inputs, lambda x: x), new_space(program.inputs, self._put)
         if arguments and chance.random() < 0.3:  # an argument is a view of what the function refers to, or of another
             other = chance.choice([*program.inputs])
@@ -231,7 +234,9 @@ def _assigned(program: Program) -> set[str]:
     return set(code.co_varnames)
 
 
-def _function_text(program: Program, arguments: Sequence[str], closed: Sequence[str]) -> str:
+def _function_text(
+    program: Program, arguments: Sequence[str], closed: Sequence[str], created: Sequence[str] = ()
+) -> str:
     """Returns the text of a function whose call is the program, and that returns the arrays that it has at its end."""
     space = new_space(program.inputs, lambda x: x)
     for line in program.lines:
@@ -239,5 +244,6 @@ def _function_text(program: Program, arguments: Sequence[str], closed: Sequence[
     names = sorted({name[0] for name in live(space)})
     values = ", ".join(f"{name!r}: {name}" for name in names if type(space[name]).__name__ != "Holder")
     lines = [f"def build({', '.join(closed)}):", f"    def program({', '.join(arguments)}):"]
+    lines += [f"        {name} = np.array({program.inputs[name]})" for name in created]
     lines += [f"        {line}" for line in program.lines] + [f"        return {{{values}}}", "    return program"]
     return "\n".join(lines)

@@ -87,8 +87,7 @@ def setitem(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any) -> Any:
     """
     if isinstance(values, MaskedElements):
         mask = only_mask(checked_items(x.shape, read_items(key)))
-        traced = None if mask is None else xp.traced(mask)
-        return values.written_to(x, values.mask if traced is None else traced)
+        return values.written_to(x, None if mask is None else xp.traced(mask))
     if values is None and x.dtype.kind in "fcb":
         values = np.asarray(None, x.dtype)
     return update(xp, x, key, values, "set")

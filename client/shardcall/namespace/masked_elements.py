@@ -37,6 +37,7 @@ class MaskedElements(NDArrayOperatorsMixin):
     """
 
     __array_priority__ = 100.0
+    _is_traced = True
 
     def __init__(self, xp: NamespaceBase, values: Any, mask: Any) -> None:
         self.values = values
@@ -58,13 +59,13 @@ class MaskedElements(NDArrayOperatorsMixin):
 
         Args:
             x: the array.
-            mask: the mask.
+            mask: the mask; None for an index that is none.
 
         Raises:
             TracingError: for another mask.
         """
-        if not mask._trace.is_same(mask, self.mask) or self.values.ndim > x.ndim:
-            raise self._refusal("an assignment of these to elements where another mask is true")
+        if mask is None or not self._is_where(mask) or self.values.ndim > x.ndim:
+            raise self._refusal("an assignment to elements at another index")
         values = self._xp.astype(self.values, x.dtype)
         return self._xp.where(_in_front(self._xp, self.mask, x.ndim), values, x)
 
@@ -72,6 +73,10 @@ class MaskedElements(NDArrayOperatorsMixin):
         out = kwargs.pop("out", (None,))
         if method == "reduce":
             return self._reduced(ufunc.reduce, inputs, kwargs)
+        if ufunc is np.matmul and all(isinstance(item, MaskedElements) and item.ndim == 1 for item in inputs):
+            return np.sum(np.multiply(*inputs))
+        if ufunc.signature is not None:
+            raise self._refusal(f"numpy.{ufunc.__name__}")
         if method != "__call__" or any(item is not None and item is not inputs[0] for item in out):
             raise self._refusal(f"numpy.{ufunc.__name__}.{method}")
         result = self._computed(ufunc, inputs, kwargs)
@@ -101,6 +106,9 @@ class MaskedElements(NDArrayOperatorsMixin):
         """Returns a copy."""
         return MaskedElements(self._xp, self.values.copy(), self.mask)
 
+    def __deepcopy__(self, memo: object) -> MaskedElements:
+        return self.copy()
+
     def __getattr__(self, name: str) -> Any:
         if name in _METHODS:
             return lambda *args, **kwargs: getattr(np, name)(self, *args, **kwargs)
@@ -108,24 +116,73 @@ class MaskedElements(NDArrayOperatorsMixin):
             raise AttributeError(name)
         raise self._refusal(name)
 
+    def __getitem__(self, key: Any) -> MaskedElements:
+        """Returns the elements where a condition on them is true, such as ``m[m > 2]``."""
+        return MaskedElements(self._xp, self.values, np.logical_and(self.mask, self._condition(key)))
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        condition = self._condition(key)
+        if isinstance(value, MaskedElements) and value._is_where(np.logical_and(self.mask, condition)):
+            new = value.values
+        else:
+            new = self._complete(value)
+        condition = _in_front(self._xp, condition, self.values.ndim)
+        self.values = self._xp.where(condition, self._xp.astype(new, self.dtype), self.values)
+
+    def _is_where(self, mask: Any) -> bool:
+        """Returns whether these are the elements where a mask is true."""
+        return self.mask._trace.is_same(mask, self.mask)  # type: ignore[no-any-return]
+
+    def _condition(self, key: Any) -> Any:
+        """Returns an index that is a condition on the elements, at every position of the array."""
+        if not isinstance(key, MaskedElements) or key.dtype != np.bool_ or key.ndim != 1:
+            raise self._refusal("an index other than a condition on them, such as m[m > 2],")
+        return self._complete(key)
+
+    def __contains__(self, item: object) -> bool:
+        return bool((self == item).any())
+
+    def __round__(self, ndigits: int | None = None) -> Any:
+        return np.round(self, ndigits or 0)
+
     def __len__(self) -> int:
         raise self._refusal("len()")
+
+    def __iter__(self) -> NoReturn:
+        raise self._refusal("a loop, or a function of Python such as max() or list() in place of np.max,")
 
     def __bool__(self) -> bool:
         raise self._refusal("a condition")
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-        raise self._refusal("numpy.asarray")
+    def __int__(self) -> int:
+        raise self._refusal("int()")
 
-    def _computed(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> MaskedElements:
-        """Returns the result of an elementwise function."""
+    def __float__(self) -> float:
+        raise self._refusal("float()")
+
+    def __complex__(self) -> complex:
+        raise self._refusal("complex()")
+
+    def __index__(self) -> int:
+        raise self._refusal("an index, a size or range()")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise self._refusal("numpy.asarray, or an assignment to elements of an array of this process,")
+
+    def __repr__(self) -> str:
+        return f"<elements of {self.values.type} where a mask is true, traced>"
+
+    def _computed(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Returns the result of an elementwise function, or several."""
         result = function(*map(self._complete, args), **{key: self._complete(item) for key, item in kwargs.items()})
+        if isinstance(result, tuple):
+            return tuple(MaskedElements(self._xp, item, self.mask) for item in result)
         return MaskedElements(self._xp, result, self.mask)
 
     def _complete(self, item: Any) -> Any:
         """Returns an operand of an elementwise function as what it is at every position of the array."""
         if isinstance(item, MaskedElements):
-            if not self.mask._trace.is_same(item.mask, self.mask):
+            if not item._is_where(self.mask):
                 raise self._refusal("a computation of elements where two masks are true")
             return item.values
         if np.ndim(item) > self.values.ndim - self.mask.ndim:

@@ -22,7 +22,7 @@ _HIDDEN = _PACKAGES | frozenset({"google", "grpc", "ml_dtypes", "numpy"}) | sys.
 _FAULTS = (AssertionError, AttributeError, KeyError, NameError, RecursionError)
 
 # Special methods that are called often, and raise no errors of calls.
-_UNCHANGED = frozenset({"__getattr__", "__setattr__", "__hash__", "__remote_array__", "__repr__", "__str__"})
+_UNCHANGED = frozenset({"__getattr__", "__setattr__", "__hash__", "__remote_array__"})
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,9 +16,8 @@ from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.element_updates import IndexedArray
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall._src.device_arrays.row_blocks import RowBlocks
-from shardcall._src.device_arrays.ufunc_methods import is_remote
 from shardcall_core.types.arrays import NDArray
-from shardcall_core.types.errors import OperandTypeError, ShardcallError
+from shardcall_core.types.errors import OperandTypeError
 from shardcall_core.types.tracebacks import shortened
 
 DEVICE = "mesh"
@@ -93,9 +91,8 @@ class ArrayProtocols(ArrayOperators):
 
     def __str__(self) -> str:
         """Returns the number of an array without axes, and a description of any other array."""
-        with contextlib.suppress(ShardcallError):  # of an array that is lost, or was never computed
-            if not self.shape and (values := self._get_implicitly()) is not None:
-                return str(values[()])
+        if not self.shape and (values := self._get_implicitly()) is not None:
+            return str(values[()])
         return repr(self)
 
     @abstractmethod
@@ -295,4 +292,4 @@ def _check_classes(ufunc: np.ufunc, operands: Sequence[Any], out: Sequence[Any])
 
 def _has_functions(target: object) -> bool:
     """Returns whether an object that results are to be copied to is of another class with functions of its own."""
-    return not (isinstance(target, np.ndarray) or is_remote(target)) and hasattr(type(target), "__array_ufunc__")
+    return not issubclass(type(target), ArrayOperators | np.ndarray) and hasattr(type(target), "__array_ufunc__")

@@ -28,7 +28,8 @@ ALIASES: Mapping[str, str] = {
 }
 """The names of functions of NumPy that have other names here."""
 
-_CHANGING = ("copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis")
+CHANGING = ("copyto", "put", "place", "putmask", "fill_diagonal", "put_along_axis")
+"""The functions of NumPy that write to their first argument."""
 _TO_ANY_TYPE = frozenset(
     (
         *("sum", "prod", "max", "amax", "min", "amin", "mean", "median", "var", "cumsum", "cumprod", "trace"),
@@ -127,7 +128,7 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
         TypeError: for functions and keywords that arrays on the mesh do not have.
     """
     name = f"{function.__module__}.{function.__name__}"
-    if function.__name__ in _CHANGING and isinstance(args[0] if args else next(iter(kwargs.values())), np.ndarray):
+    if function.__name__ in CHANGING and isinstance(args[0] if args else next(iter(kwargs.values())), np.ndarray):
         return function(*map(_in_this_process, args), **{key: _in_this_process(x) for key, x in kwargs.items()})
     if function in DESCRIBING and (described := DESCRIBING[function](*args, **kwargs)) is not NotImplemented:
         return described
@@ -419,4 +420,9 @@ def _masked(functions: Any, results: Any, where: Any) -> Any:
 
 
 def _in_this_process(value: Any) -> Any:
-    return value.to_numpy() if ufunc_methods.is_remote(value) else value
+    if not ufunc_methods.is_remote(value):
+        return value
+    array = value.__remote_array__()
+    if array._is_traced:
+        array._refuse_copy()
+    return array.to_numpy()

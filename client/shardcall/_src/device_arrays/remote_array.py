@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, Owner, lost_error
 from shardcall._src.device_arrays.missing_attributes import unchangeable_attribute, unsupported
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
-from shardcall._src.device_arrays.shown_values import ShownValues
+from shardcall._src.device_arrays.shown_values import ShownValues, limit_s
 from shardcall._src.device_arrays.views import ViewStep, axes_in_order, index_step, layout_of, with_step
 from shardcall._src.device_arrays.write_locks import write_lock
 from shardcall._src.display.drawing import Drawing, element
@@ -555,18 +556,31 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     def __repr__(self) -> str:
         """Returns the values, those at the edges of a large array, and a description in a line of its own.
 
-        It waits for 0.2 s at most, and for 2 s in an interactive session. Of values that are not there by then, it
-        shows the description alone.
+        It waits as `get`, but in an interactive session for 2 s and in a debugger for 0.2 s at most. Of values that are
+        not there by then, it shows the description alone.
+
+        Raises:
+            ShardcallError: as of `get`, where it waits as `get`.
         """
-        values = self._values_text("RemoteArray(", separator=", ", is_brief=True)
+        wait_s = limit_s(is_display=hasattr(sys, "ps1"))
+        values = self._values_text("RemoteArray(", separator=", ", wait_s=wait_s)
         return self._description_alone() if values is None else f"RemoteArray({values})\n{self._placement_line()}"
 
     def __str__(self) -> str:
-        """Returns the values and a description, for which it waits 2 s; of an array without axes the number alone."""
-        if not self.shape:
+        """Returns the values and a description; of an array without axes the number alone.
+
+        It waits as `get`, but in a debugger for 0.2 s at most.
+
+        Raises:
+            ShardcallError: as of `get`, where it waits as `get`.
+        """
+        wait_s = limit_s()
+        if not self.shape and wait_s is None and not self._why_lost:
             return super().__str__()
-        values = self._values_text()
-        return self._description_alone() if values is None else f"{values}\n{self._placement_line()}"
+        values = self._values_text(wait_s=wait_s)
+        if values is None:
+            return self._description_alone()
+        return f"{values}\n{self._placement_line()}" if self.shape else values
 
     def _values_text(self, prefix: str = "", **options: Any) -> str | None:
         if not self._owner._shows_values or self._why_lost or self._owner._present(self) is not self:
@@ -593,7 +607,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
 
     def _repr_html_(self) -> str:
         """Returns a display for a notebook: values, blocks and the devices that hold them."""
-        values = self._values_text()
+        values = self._values_text(wait_s=limit_s(is_display=True))
         shown = [] if values is None else [page.scrolled(page.text("pre", values, max_characters=_MAX_SHOWN))]
         state = self._state()
         rows = {"values": human(self.nbytes) if shown else f"{human(self.nbytes)}; see .get()"}

@@ -1,20 +1,22 @@
-"""The values of an array on the mesh that `print(h)` and `repr(h)` show, read within a short time."""
+"""The values of an array on the mesh that `print(h)` and `repr(h)` show."""
 
 from __future__ import annotations
 
 import math
 import sys
 import weakref
+from types import FrameType
 from typing import Any
 
 import numpy as np
 
-from shardcall._src.rpc.deadline import Deadline
+from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall_core.types.arrays import NDArray
 from shardcall_core.types.errors import DeadlineExceededError, ShardcallError
 
 _DEBUGGER_WAIT_S = 0.2
-_WAIT_S = 2.0  # of who wants to see the values, which a program may have to be compiled for first
+_DISPLAY_WAIT_S = 2.0  # of who looks at the values, which a program may have to be compiled for first
+_DEBUGGERS = frozenset(("bdb", "pdb", "pydevd", "_pydevd_bundle", "debugpy"))
 _COMPLETE_BYTES = 1 << 20  # an array of fewer bytes is read as it is: its edges would need a program
 
 
@@ -37,28 +39,26 @@ class ShownValues:
         self._part: Any = None
         self._version: weakref.ref[Any] | None = None
 
-    def text(self, prefix: str = "", *, separator: str = " ", is_brief: bool = False) -> str | None:
-        """Returns the values with NumPy's print options; None if they cannot be read soon.
+    def text(self, prefix: str = "", *, separator: str = " ", wait_s: float | None = None) -> str | None:
+        """Returns the values with NumPy's print options; None if they cannot be read in a time that is limited.
 
         Args:
             prefix: what precedes the text in its first line.
             separator: what is between two elements.
-            is_brief: wait as long as a debugger may, except in an interactive session.
+            wait_s: the limit in seconds; None for as long as `RemoteArray.get` waits.
+
+        Raises:
+            ShardcallError: as of `RemoteArray.get`, without a limit.
         """
         array: Any = self._array()
         options = np.get_printoptions()
         count = int(options["edgeitems"])
         is_summary = math.prod(array.shape) > options["threshold"]
-        wait_s = _DEBUGGER_WAIT_S if is_brief and not hasattr(sys, "ps1") else _WAIT_S
-        try:
-            values = self._read(array, count if is_summary else None, Deadline(wait_s))
-        except DeadlineExceededError:
-            self.why_absent = f"values not read within {wait_s:g} s: see .get()"
-            return None
-        except ShardcallError as error:
-            self.why_absent = f"values not read ({error.reason}): see .get()"
-            return None
-        self.why_absent = ""
+        edge_count = count if is_summary else None
+        if wait_s is None:
+            values: NDArray | None = self._read(array, edge_count, Deadline(DEFAULT_TIMEOUT_S))
+        else:
+            values = self._read_soon(array, edge_count, wait_s)
         if values is None:
             return None
         threshold, suffix = 0 if is_summary else sys.maxsize, ")" if prefix else ""
@@ -66,17 +66,33 @@ class ShownValues:
             values, separator=separator, prefix=prefix, suffix=suffix, threshold=threshold, edgeitems=count
         )
 
-    def _read(self, array: Any, edge_count: int | None, deadline: Deadline) -> NDArray | None:
-        """Returns an array, or one with the same edges; None if its call failed.
+    def _read_soon(self, array: Any, edge_count: int | None, wait_s: float) -> NDArray | None:
+        """Returns what `_read` returns within a time; None if it does not, or the call of the array failed."""
+        deadline = Deadline(wait_s)
+        try:
+            is_computed = _is_computed(array._seen_version.pending, deadline)
+            values = self._read(array, edge_count, deadline) if is_computed else None
+        except DeadlineExceededError:
+            self.why_absent = f"values not read within {wait_s:g} s: see .get()"
+            return None
+        except ShardcallError as error:
+            self.why_absent = f"values not read ({error.reason}): see .get()"
+            return None
+        self.why_absent = ""
+        return values
+
+    def _read(self, array: Any, edge_count: int | None, deadline: Deadline) -> NDArray:
+        """Returns an array, or one with the same edges.
 
         Args:
             array: the array on the mesh.
             edge_count: how many elements are read at both ends of an axis, and one between them; None for all.
             deadline: when they must have been read.
+
+        Raises:
+            ShardcallError: as of `RemoteArray.get`.
         """
         part = array
-        if not _is_computed(array._seen_version.pending, deadline):
-            return None
         if edge_count is not None and array.nbytes > _COMPLETE_BYTES:
             version = array._seen_version
             if self._version is None or self._version() is not version or self._part.edge_count != edge_count:
@@ -84,6 +100,22 @@ class ShownValues:
             part = self._part.array
         values: NDArray = part.get(timeout=max(deadline.remaining_s(), 1e-3))
         return values
+
+
+def limit_s(*, is_display: bool = False) -> float | None:
+    """Returns the seconds for which the text of values is waited for; None for as long as `RemoteArray.get` waits.
+
+    A debugger reads the texts of all variables at every stop.
+
+    Args:
+        is_display: whether somebody looks at the text, and it is not printed.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] in _DEBUGGERS:
+            return _DEBUGGER_WAIT_S
+        frame = frame.f_back
+    return _DISPLAY_WAIT_S if is_display else None
 
 
 def _is_computed(pending: Any, deadline: Deadline) -> bool:

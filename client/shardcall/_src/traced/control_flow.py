@@ -88,6 +88,7 @@ class ControlFlow:
         if trace is None:
             traced = self._alone(lambda lower, upper, init: self.fori_loop(lower, upper, body, init), body)
             return traced(_plain(lower), _plain(upper), init)
+        body = trace.copies.of(body)
         lower, upper = checked_bound("lower of fori_loop", lower), checked_bound("upper of fori_loop", upper)
         first, structure = self._state(trace, "fori_loop", init)
         index = trace.value(_as_index(lower), "lower")
@@ -118,6 +119,7 @@ class ControlFlow:
         trace = self._active.trace
         if trace is None:
             return self._alone(lambda init: self.while_loop(cond, body, init), body)(init)
+        cond, body = trace.copies.of(cond), trace.copies.of(body)
         first, structure = self._state(trace, "while_loop", init)
         begins = self._condition(trace, cond(structure.with_leaves(first)), "while_loop")
         with self._body(trace) as inner:
@@ -145,6 +147,7 @@ class ControlFlow:
             traced = self._alone(lambda init, xs: self.scan(f, init, xs, length, reverse=reverse), f)
             carry, ys = traced(init, xs)
             return carry, ys
+        f = trace.copies.of(f)
         first, structure = self._state(trace, "scan", init, may_be_empty=True)
         rows, rows_structure = self._state(trace, "scan", xs, may_be_empty=True)
         count = _length(rows, rows_structure, length)
@@ -186,6 +189,7 @@ class ControlFlow:
         if trace is None:
             traced = self._alone(lambda pred, *arguments: self.cond(pred, then, otherwise, *arguments), then)
             return traced(_plain(pred), *operands)
+        then, otherwise = trace.copies.of(then), trace.copies.of(otherwise)
         if isinstance(pred, bool | np.bool):
             return then(*operands) if pred else otherwise(*operands)
         condition = self._condition(trace, pred, "cond")

@@ -33,7 +33,7 @@ class InnerTrace(Trace):
     """
 
     def __init__(self, outer: Trace) -> None:
-        super().__init__(outer._client, outer.name, outer._active, exact=outer.exact)
+        super().__init__(outer._client, outer.name, outer._active, exact=outer.exact, copies=outer.copies)
         self.outer = outer
         self.bodies = outer.bodies
         self.operands: list[TracedArray | None] = []
@@ -57,7 +57,7 @@ class InnerTrace(Trace):
             TracingError: for a function that cannot be traced, or returns no array.
         """
         with self.entered(active):
-            returned, structure = flatten(function(*args, **kwargs))
+            returned, structure = flatten(self.copies.of(function)(*args, **kwargs))
             results = [self.value(leaf, "what the function returns") for leaf in returned]
         if not results:
             raise TracingError(f"a function in {self.name} returns no array; return what is computed")

@@ -23,6 +23,11 @@ _FUNCTIONS = {
     "floordiv": "floor_divide",
     "mod": "remainder",
     "pow": "power",
+    "and_": "bitwise_and",
+    "or_": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "left_shift",
+    "rshift": "right_shift",
 }
 
 
@@ -90,8 +95,6 @@ class TracedNumber:
         self.number = number
         self.key = key
 
-    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # as of an array
-
     __add__: ClassVar[BinaryMethod] = _binary("add")
     __radd__: ClassVar[BinaryMethod] = _reflected("add")
     __sub__: ClassVar[BinaryMethod] = _binary("sub")
@@ -106,9 +109,20 @@ class TracedNumber:
     __rmod__: ClassVar[BinaryMethod] = _reflected("mod")
     __pow__: ClassVar[BinaryMethod] = _binary("pow")
     __rpow__: ClassVar[BinaryMethod] = _reflected("pow")
+    __and__: ClassVar[BinaryMethod] = _binary("and_")
+    __rand__: ClassVar[BinaryMethod] = _reflected("and_")
+    __or__: ClassVar[BinaryMethod] = _binary("or_")
+    __ror__: ClassVar[BinaryMethod] = _reflected("or_")
+    __xor__: ClassVar[BinaryMethod] = _binary("xor")
+    __rxor__: ClassVar[BinaryMethod] = _reflected("xor")
+    __lshift__: ClassVar[BinaryMethod] = _binary("lshift")
+    __rlshift__: ClassVar[BinaryMethod] = _reflected("lshift")
+    __rshift__: ClassVar[BinaryMethod] = _binary("rshift")
+    __rrshift__: ClassVar[BinaryMethod] = _reflected("rshift")
     __neg__: ClassVar[UnaryMethod] = _unary("neg")
     __pos__: ClassVar[UnaryMethod] = _unary("pos")
     __abs__: ClassVar[UnaryMethod] = _unary("abs")
+    __invert__: ClassVar[UnaryMethod] = _unary("invert")
     __lt__: ClassVar[BinaryMethod] = _comparison("less")
     __le__: ClassVar[BinaryMethod] = _comparison("less_equal")
     __gt__: ClassVar[BinaryMethod] = _comparison("greater")
@@ -151,6 +165,20 @@ class TracedNumber:
             "value, or use np.where or xp.cond, of a comparison such as np.greater(number, 2)"
         )
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(self.python_type, name):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        raise self._refusal(f"the attribute {name}")
+
+    def __hash__(self) -> int:
+        raise self._refusal("hash(), an item of a set or a key of a dict")
+
+    def __copy__(self) -> TracedNumber:
+        return self
+
+    def __deepcopy__(self, memo: object) -> TracedNumber:
+        return self
+
     def __bool__(self) -> bool:
         raise self._refusal("if")
 
@@ -180,6 +208,11 @@ class TracedNumber:
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         raise self._refusal("numpy.asarray")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self._refusal("a format")
+        return str(self)
 
     def __repr__(self) -> str:
         return f"<{self.python_type.__name__}, an argument of {self.trace.name}>"

@@ -19,7 +19,7 @@ from shardcall_core.types.arrays import Array
 from shardcall_core.types.mesh import Mesh
 from shardcall_core.types.specs import PartitionSpec
 
-_FIXED = frozenset(
+FIXED = frozenset(
     (
         "numpy",
         "ml_dtypes",
@@ -49,6 +49,8 @@ _UNSEEN = frozenset(
 """The names by which code may refer to what its own names do not show: variables, modules and files."""
 
 _LOADS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF"))
+_WRITES = frozenset(("STORE_DEREF", "DELETE_DEREF"))
+_GLOBAL_WRITES = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _PADDING = frozenset(("CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL"))
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
@@ -127,13 +129,13 @@ class References:
     def _function(self, function: types.FunctionType) -> Hashable:
         code = function.__code__
         package = str(function.__globals__.get("__name__")).partition(".")[0]
-        if package in _FIXED and not (package == "functools" and function.__closure__):  # as of singledispatch
+        if package in FIXED and not (package == "functools" and function.__closure__):  # as of singledispatch
             return "fixed", id(function)
-        used = _used_by(code)
+        used = used_by(code)
         self.names.update(used.names)
-        if not _UNSEEN.isdisjoint(used.names) or not used.imported <= _FIXED:
+        if not _UNSEEN.isdisjoint(used.names) or not used.imported <= FIXED:
             return self._opaque()
-        cells = zip(code.co_freevars, map(_contents, function.__closure__ or ()), strict=True)
+        cells = zip(code.co_freevars, map(contents, function.__closure__ or ()), strict=True)
         variables = ((name, function.__globals__[name]) for name in used.loads if name in function.__globals__)
         values = (self._variable(value, used.loads.get(name, ())) for name, value in (*variables, *cells))
         # Others only describe it: `functools.wraps` copies __wrapped__, and __signature__ of NumPy's functions.
@@ -144,18 +146,20 @@ class References:
         """Returns the state of a variable: of a module that may change, that of the attributes which code reads."""
         if not isinstance(value, types.ModuleType) or _is_fixed(value):
             return self._of(value)
-        return tuple(self._attribute(value, chain) for chain in sorted(chains))
-
-    def _attribute(self, value: Any, chain: Sequence[str]) -> Hashable:
-        for name in chain:
-            if not isinstance(value, types.ModuleType) or _is_fixed(value):
-                break
-            value = getattr(value, name, None)
-        return self._of(value)
+        return tuple(self._of(attribute_of(value, chain)) for chain in sorted(chains))
 
     def _opaque(self) -> Hashable:
         self._is_fixed = False
         return None
+
+
+def attribute_of(value: Any, chain: Sequence[str]) -> Any:
+    """Returns the value of a chain of attributes, as far as these are of modules that may change."""
+    for name in chain:
+        if not isinstance(value, types.ModuleType) or _is_fixed(value):
+            break
+        value = getattr(value, name, None)
+    return value
 
 
 def serial_of(base: ArrayBase) -> int:
@@ -171,43 +175,55 @@ class _UsedNames(NamedTuple):
     Attributes:
         names: all of them.
         loads: the variables that it reads, each with the chains of attributes that it reads of it.
+        written: the variables of functions around it that it assigns.
         imported: the packages that it imports.
+        assigns_globals: whether it assigns variables of its module.
     """
 
     names: frozenset[str]
     loads: Mapping[str, frozenset[tuple[str, ...]]]
+    written: frozenset[str]
     imported: frozenset[str]
+    assigns_globals: bool
 
 
 @functools.lru_cache(maxsize=512)
-def _used_by(code: types.CodeType) -> _UsedNames:
-    names, imported = set(code.co_names), set()
+def used_by(code: types.CodeType) -> _UsedNames:
+    """Returns the names in code."""
+    names, written, imported = set(code.co_names), set(), set()
     loads: dict[str, set[tuple[str, ...]]] = {}
     instructions = [instruction for instruction in dis.get_instructions(code) if instruction.opname not in _PADDING]
+    assigns_globals = any(instruction.opname in _GLOBAL_WRITES for instruction in instructions)
     for i, instruction in enumerate(instructions):
         if instruction.opname == "IMPORT_NAME":
             is_absolute = i >= 2 and instructions[i - 2].argval == 0  # the number of dots before the name
             imported.add(instruction.argval.partition(".")[0] if is_absolute else ".")
+        elif instruction.opname in _WRITES:
+            written.add(instruction.argval)
         elif instruction.opname in _LOADS:
             behind = itertools.takewhile(lambda x: x.opname in _ATTRIBUTES, itertools.islice(instructions, i + 1, None))
             loads.setdefault(instruction.argval, set()).add(tuple(attribute.argval for attribute in behind))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            within = _used_by(constant)
+            within = used_by(constant)
             names |= within.names
+            written |= within.written
             imported |= within.imported
+            assigns_globals |= within.assigns_globals
             for name, chains in within.loads.items():
                 loads.setdefault(name, set()).update(chains)
-    return _UsedNames(frozenset(names), {name: frozenset(loads[name]) for name in sorted(loads)}, frozenset(imported))
+    sorted_loads = {name: frozenset(loads[name]) for name in sorted(loads)}
+    return _UsedNames(frozenset(names), sorted_loads, frozenset(written), frozenset(imported), assigns_globals)
 
 
 def _is_fixed(value: Any) -> bool:
     """Returns True for modules, functions and classes of packages that stay as they are."""
     name = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-    return isinstance(value, _CODE) and str(name).partition(".")[0] in _FIXED
+    return isinstance(value, _CODE) and str(name).partition(".")[0] in FIXED
 
 
-def _contents(cell: types.CellType) -> Any:
+def contents(cell: types.CellType) -> Any:
+    """Returns the value of a variable of a closure; None if it has none yet."""
     try:
         return cell.cell_contents
     except ValueError:  # of a variable that is assigned later

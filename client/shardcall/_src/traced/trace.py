@@ -19,6 +19,7 @@ from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.remote_array import RemoteArray, check_there, find_remote_array
 from shardcall._src.programs.program_builder import ProgramBuilder
 from shardcall._src.programs.templates import Templates, node_of, spec_of
+from shardcall._src.traced.function_copies import FunctionCopies
 from shardcall._src.traced.numbers import Evaluate, TracedNumber
 from shardcall._src.traced.traced_array import TracedArray, TracedResult
 from shardcall._src.traced.traced_graph import TracedGraph
@@ -63,9 +64,11 @@ class CurrentTrace(Protocol):
 
     Attributes:
         trace: the trace; None while no function is traced.
+        creating: what stands for NumPy and its functions in a traced function, by the ids of these.
     """
 
     trace: Trace | None
+    creating: dict[int, Any]
 
 
 class TracingClient(Protocol):
@@ -96,6 +99,7 @@ class Trace(ProgramBuilder[Input]):
         bodies: the graphs that calls run.
         is_closed: True after the trace.
         has_open_body: True while the body of a loop or branch is traced.
+        copies: the functions of the caller as the trace calls them.
         stand_ins: what the arrays on the mesh that the function refers to are in the program, by their bases.
 
     Args:
@@ -103,9 +107,18 @@ class Trace(ProgramBuilder[Input]):
         name: as the attribute.
         active: the trace of the calls of this thread.
         exact: as the attribute.
+        copies: as the attribute; None for new ones.
     """
 
-    def __init__(self, client: TracingClient, name: str, active: CurrentTrace, *, exact: bool) -> None:
+    def __init__(
+        self,
+        client: TracingClient,
+        name: str,
+        active: CurrentTrace,
+        *,
+        exact: bool,
+        copies: FunctionCopies | None = None,
+    ) -> None:
         super().__init__()
         self.name = name
         self.exact = exact
@@ -116,6 +129,7 @@ class Trace(ProgramBuilder[Input]):
         self.is_closed = False
         self._client = client
         self._active = active
+        self.copies = copies or FunctionCopies(active.creating)
         self.stand_ins: dict[ArrayBase, TracedArray] = {}
         self._first: dict[ArrayBase, ArrayVersion] = {}  # the values of inputs that can be written to
 
@@ -255,6 +269,7 @@ class Trace(ProgramBuilder[Input]):
         """Forgets the arrays of the trace, which refer to it, so that nothing waits for the collector of cycles."""
         self.stand_ins.clear()
         self._first.clear()
+        self.copies.release()
 
     def is_written(self, tracer: TracedArray) -> bool:
         """Returns whether something was written to an input."""

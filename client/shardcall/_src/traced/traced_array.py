@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Protocol
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.call_sites import frame_of_caller
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.rpc.deadline import Deadline
 from shardcall_core.graphs.graph import Value
@@ -23,14 +25,19 @@ _BRANCH = (
     "np.maximum in place of max; return what the caller is to see, or name an argument in static=…"
 )
 _CONVERSION = "compute with the array as it is, or return it from the function and convert what a call of that returns"
-_JOIN = (
-    "use the array as it is; xp.stack and xp.concatenate join several, and an array that elements are assigned to has "
-    "to be of the program, such as xp.zeros_like(u)"
+_JOIN = "use the array as it is; xp.stack and xp.concatenate join several"
+_ASSIGNMENT = (
+    "create the array by np.zeros(n) in the function or in one that it calls by its name, or anywhere by "
+    "xp.zeros_like(u); begin with z = xp.asarray(z), or pass it as an argument, which gets the values after the call"
 )
+_ASSIGNMENTS = frozenset(dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap)
 _SIZE = (
     "keep all elements, as xp.where(mask, x, 0) does; take rows from a computed index by np.take(x, i + np.arange(n), "
-    "axis=0); write t = t + u for an array of this process; or return x from the function and compute this of what a "
-    "call of that returns"
+    "axis=0); or return x from the function and compute this of what a call of that returns"
+)
+_COPY = (
+    "write t = t + u in place of t += u or out=t, pass t as an argument, which gets the values after the call, or "
+    "begin with t = xp.asarray(t)"
 )
 
 
@@ -167,17 +174,29 @@ class TracedArray(RemoteArray):
         return super().__format__(spec) if not spec else self._refuse("a format")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        self._refuse_assignment()
         self._traced.refuse("numpy.array or numpy.asarray", _JOIN)
 
     def _refuse_values(self) -> NoReturn:
         """Raises TracingError for an array that the function refers to."""
         self._traced.refuse("get() or a conversion", _CONVERSION)
 
+    def _refuse_copy(self) -> NoReturn:
+        """Raises TracingError for a result that is to be written to an array of this process."""
+        self._traced.refuse("a write to an array of this process", _COPY)
+
     def _refuse(self, conversion: str) -> NoReturn:
         """Raises TracingError for a conversion by the caller, or by a function of this package."""
         if sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
             self._traced.refuse("this call, whose sizes or steps depend on elements,", _SIZE)
+        self._refuse_assignment()
         self._traced.refuse(conversion, _CONVERSION)
+
+    def _refuse_assignment(self) -> None:
+        """Raises TracingError if the caller's code assigns the array to elements of another, which NumPy has made."""
+        frame = frame_of_caller()
+        if frame.f_code.co_code[frame.f_lasti] in _ASSIGNMENTS:
+            self._traced.refuse("an assignment to elements of an array of this process", _ASSIGNMENT)
 
     def __bool__(self) -> bool:
         if self.size == 1:

@@ -117,8 +117,8 @@ class TracedFunction:
             TracingError: for a function that cannot be traced.
             ShardcallError: of the class that fits, for invalid arguments.
         """
-        if self._active.trace is not None:
-            return self._function(*args, **kwargs)  # as a part of that program
+        if (trace := self._active.trace) is not None:
+            return trace.copies.of(self._function)(*args, **kwargs)  # as a part of that program
         result = self._run(*args, **kwargs)
         if self._donated:
             self._delete_donated(args, kwargs, result)
@@ -147,12 +147,11 @@ class TracedFunction:
             >>> double.repeat(np.array([1, 3]), times=5).get()
             array([32, 96])
         """
-        if self._active.trace is not None:
+        if (trace := self._active.trace) is not None:
+            function = trace.copies.of(self._function)
             is_value = isinstance(times, TracedNumber | RemoteArray)
             count = checked_bound("times of repeat", times if is_value else checked_count(times))
-            return self._client._control_flow.fori_loop(
-                0, count, lambda _, state: self._function(state, *args, **kwargs), x
-            )
+            return self._client._control_flow.fori_loop(0, count, lambda _, state: function(state, *args, **kwargs), x)
         state = as_arrays(x)
         if (count := checked_count(times)) == 0:
             return state

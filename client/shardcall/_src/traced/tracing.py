@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.remote_array import RemoteArray
+from shardcall._src.traced.creating_functions import creating_functions
 from shardcall._src.traced.numbers import TracedNumber
 from shardcall._src.traced.program import TracedProgram, program_of
 from shardcall._src.traced.references import References
@@ -40,9 +41,13 @@ class ActiveTrace(threading.local):
 
     Attributes:
         trace: the trace; None while no function is traced.
+        creating: what stands for NumPy and its functions in a traced function, by the ids of these.
     """
 
     trace: Trace | None = None
+
+    def __init__(self) -> None:
+        self.creating = creating_functions(lambda: self.trace)
 
     @contextmanager
     def entered(self, trace: Trace) -> Iterator[None]:
@@ -125,7 +130,8 @@ class FunctionTracer:
         before = {i: tracer._steps for i, tracer in tracers.items()}
         bound = inspect.BoundArguments(self._signature, structure.with_leaves(values))
         with self._active.entered(trace):
-            returned, shape = flatten(self._function(*bound.args, **bound.kwargs))
+            with _without_errors_of_numpy():
+                returned, shape = flatten(trace.copies.of(self._function)(*bound.args, **bound.kwargs))
             for i, steps in before.items():
                 if tracers[i]._steps != steps:
                     raise TracingError(
@@ -178,6 +184,17 @@ def paths(structure: Structure) -> Iterator[str]:
     """Yields the names of the leaves of arguments, such as ``params['w']``, for a dict by the names of parameters."""
     for name, child in zip(structure.keys, structure.children, strict=True):
         yield from child.paths(str(name))
+
+
+@contextmanager
+def _without_errors_of_numpy() -> Iterator[None]:
+    """Raises a `TracingError` that NumPy has replaced, such as by its error for a sequence in place of a number."""
+    try:
+        yield
+    except ValueError as error:
+        if isinstance(cause := error.__cause__, TracingError):
+            raise cause.with_traceback(error.__traceback__) from None
+        raise
 
 
 def _random_states(references: References) -> list[Any]:
