@@ -284,7 +284,7 @@ def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
     is_calling.wait(20)
     forks._MAX_PAUSE_S = forks._MAX_WAIT_S = 20.0
     ending = type("Ending", (), {"end_rpcs": lambda self, timeout_s: is_forking.set()})()
-    forks._forks.ending["a key"] = ending  # an object with RPCs that a fork ends
+    forks._forks.ending.add(ending)  # an object with RPCs that a fork ends
 
     def check():
         assert forks.forked_quietly()

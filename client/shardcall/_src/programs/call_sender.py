@@ -25,6 +25,8 @@ from shardcall_core.types.server_info import ServerInfo
 
 _DEFAULT_LEASE_S = 60.0
 _MAX_HANDLES = 1024
+_DEFAULT_RESIDENT_BYTES = 1 << 30  # of a server that does not say how many there may be
+_REPLACED_PARTS = 16  # of which one may be values that writes have replaced, until they are answered
 
 
 class CallSender:
@@ -60,6 +62,7 @@ class CallSender:
         servers, limits = self._transport.servers, info.limits
         self.here = ServerIdentity(servers.address, info.epoch, servers.other_addresses)
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
+        self._max_replaced_bytes = (limits.max_resident_bytes or _DEFAULT_RESIDENT_BYTES) // _REPLACED_PARTS
         self.lease.renew_within(limits.lease_seconds or _DEFAULT_LEASE_S)
         for version in self.pending.results():
             version.server = self.here
@@ -83,9 +86,12 @@ class CallSender:
         return version
 
     def renew(self, calls: Sequence[PendingCall], results: Sequence[ArrayVersion]) -> None:
-        """Makes calls of a failed program ones that were not sent, and gives their results new handles."""
+        """Makes calls that are sent again ones that were not sent, and gives their results new handles.
+
+        The server may have arrays of the old ones: a thread may have been interrupted after it had sent a call.
+        """
         self.pending.renew(calls)
-        self.lease.release([version.handle for version in results])
+        self.lease.drop([version.handle for version in results])
         for version in results:
             version.handle = self.pending.new_handle()
 
@@ -112,6 +118,7 @@ class CallSender:
         """
         stream, values, owner = self._stream, call.values, results[0].owner
         assert stream is not None
+        self.pending.wait_for_writes(self._max_replaced_bytes, deadline)
         with contextlib.suppress(ShardcallError):  # the lease's thread tries again
             self.lease.delete_dropped(partial(_delete_on_stream, stream, self.pending))
         handles = [version.handle for version in results]
