@@ -235,7 +235,7 @@ class ArrayVersion:
         if maker is None or not maker.is_recorded:
             self.earlier, before._is_replaced = before, True
         else:
-            self.earlier = ReplacedValues(maker, before.earlier)
+            self.earlier = ReplacedValues(maker, before)
         pending.replaces(before.nbytes)
 
     def lose(self, why: str) -> None:
@@ -293,19 +293,20 @@ class ReplacedValues:
 
     Args:
         maker: the call that makes them.
-        earlier: as above.
+        values: they, which are not kept.
     """
 
-    __slots__ = ("__weakref__", "earlier", "version")
+    __slots__ = ("__weakref__", "_base", "earlier", "version")
 
-    def __init__(self, maker: UnansweredCall, earlier: ArrayVersion | ReplacedValues | None) -> None:
+    def __init__(self, maker: UnansweredCall, values: ArrayVersion) -> None:
         self.version: ArrayVersion | None = None
-        self.earlier = earlier
+        self.earlier = values.earlier
+        self._base = values.base
         maker.written = weakref.ref(self)
 
     def keep(self, version: ArrayVersion) -> None:
         """Keeps the values, whose call is sent by itself."""
-        version.earlier, self.version = self.earlier, version
+        version.base, version.earlier, self.version = self._base, self.earlier, version
 
 
 def settle_others(values: Sequence[object], owner: Owner, deadline: Deadline | None = None) -> None:
@@ -373,7 +374,8 @@ class ArrayBase:
         self.writers = 0
         self._views: dict[int, weakref.ref[Any]] = {}
         self._version = version
-        self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]]] = version, {}
+        # The values of views of a version, and the references whose values were dropped.
+        self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]], list[Any]] = version, {}, []
         self._element_reads = 0  # in a row; negative after the warning
         self._serial = 0
 
@@ -425,6 +427,7 @@ class ArrayBase:
         if version.earlier is None and version is not before:  # else those of another base, too, which has written them
             version.base = weakref.ref(self)
             version.replace(before)
+        self._values = version, {}, []
         self._version = version  # last: this thread may be interrupted
 
     def add_view(self, view: Any) -> None:
@@ -445,15 +448,19 @@ class ArrayBase:
             version: the values of the array that they are computed from.
             steps: the steps to the view.
         """
-        computed_from, values = self._values
+        computed_from, values, _ = self._values
         reference = values.get(steps) if computed_from is version else None
         return None if reference is None else reference()
 
     def add_value(self, version: ArrayVersion, steps: Hashable, value: ArrayVersion) -> None:
         """Stores the values of a view while somebody keeps them; arguments are those of `value`."""
-        computed_from, values = self._values
+        computed_from, values, dropped = self._values
         if computed_from is not version:
             if version is not self.version:
                 return
-            self._values = version, (values := {})
-        values[steps] = weakref.ref(value, partial(values.pop, steps))
+            self._values = _, values, dropped = version, {}, []
+        if 2 * len(dropped) > len(values):
+            dropped.clear()
+            for gone in [key for key, reference in values.items() if reference() is None]:
+                del values[gone]
+        values[steps] = weakref.ref(value, dropped.append)  # and not removed here, where Python code hashes the steps

@@ -98,7 +98,7 @@ class CallSender:
     def adopt(self, version: ArrayVersion, other: ArrayVersion) -> None:
         """Makes an array stand for the result of a call, instead of the object that stood for it."""
         self.lease.release([other.handle])
-        version.handle, version.placed, version.pending = other.handle, other.placed, None
+        version.handle, version.placed, version.pending, version.earlier = other.handle, other.placed, None, None
         self.lease.add([version])
 
     def is_here(self, version: ArrayVersion) -> bool:
