@@ -183,7 +183,7 @@ class RecordedCallSender:
         """
         batch.kept = {}  # what nobody else has is not needed
         batch.kept = {i: version for i, call in enumerate(batch.calls) if (version := call.kept) is not None}
-        results = [i for i in indices if i in batch.kept and batch.has_operands_of(i)]
+        results = [i for i in indices if i in batch.kept and not batch.kept[i].lost and batch.has_operands_of(i)]
         if not results:
             return
         results += [i for i in batch.replaced if batch.has_operands_of(i)]
@@ -256,8 +256,8 @@ class _FailedProgram:
     def send(self) -> None:
         """Sends the calls, if nobody has, after those of failed programs that make their operands."""
         for reference in self._inputs:
-            version = reference() if isinstance(reference, weakref.ref) else None
-            if version is not None and (maker := version.pending) is not None:
+            version = reference() if isinstance(reference, weakref.ref) else reference
+            if isinstance(version, ArrayVersion) and (maker := version.pending) is not None:
                 maker.begin()
         with self._lock:
             unsent = {i: call for i, call in self._results.items() if call.resend is not None}
