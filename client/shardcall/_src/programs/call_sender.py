@@ -26,7 +26,7 @@ from shardcall_core.types.server_info import ServerInfo
 _DEFAULT_LEASE_S = 60.0
 _MAX_HANDLES = 1024
 _DEFAULT_RESIDENT_BYTES = 1 << 30  # of a server that does not say how many there may be
-_REPLACED_PARTS = 16  # of which one may be values that writes have replaced, until they are answered
+_REPLACED_PARTS = 64  # of which one may be values that writes have replaced, until they are answered
 
 
 class CallSender:
@@ -55,6 +55,8 @@ class CallSender:
         checkpoint again.
         """
         self.lease = Lease(_DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
+        if stream is not None:
+            self.pending.delete_replaced = partial(_delete_dropped, self.lease, stream, self.pending)
         self.use(info)
 
     def use(self, info: ServerInfo) -> None:
@@ -119,8 +121,7 @@ class CallSender:
         stream, values, owner = self._stream, call.values, results[0].owner
         assert stream is not None
         self.pending.wait_for_writes(self._max_replaced_bytes, deadline)
-        with contextlib.suppress(ShardcallError):  # the lease's thread tries again
-            self.lease.delete_dropped(partial(_delete_on_stream, stream, self.pending))
+        _delete_dropped(self.lease, stream, self.pending)
         handles = [version.handle for version in results]
         for version in results:
             version.server = self.here
@@ -152,6 +153,12 @@ class CallSender:
         )
         # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
         self.pending.send(calls, send_item, used, depends_on, borrowed)
+
+
+def _delete_dropped(lease: Lease, stream: CallStream, pending: PendingCalls) -> None:
+    """Deletes the arrays of dropped objects, after the calls that were sent before."""
+    with contextlib.suppress(ShardcallError):  # the lease's thread tries again
+        lease.delete_dropped(partial(_delete_on_stream, stream, pending))
 
 
 def _renew(transport: Transport, lease_id: bytes) -> None:

@@ -38,6 +38,7 @@ from shardcall_core.wire.forks import MAX_FINISH_S, begin_anew_in_children
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256
 _MAX_ERRORS = 64
+_LARGE_BYTES = 1 << 18  # of replaced values, from which they are deleted at once, and not with the next call
 
 
 class PendingCall:
@@ -311,10 +312,12 @@ class PendingCalls:
     Attributes:
         losses: the number of calls that failed because the mesh had lost an array.
         meters: as above.
+        delete_replaced: deletes the arrays that the caller has dropped; neither waits nor raises.
     """
 
     def __init__(self, meters: Meters | None = None) -> None:
         self.meters = meters or Meters(False)
+        self.delete_replaced: Callable[[], None] | None = None
         self._unanswered: dict[PendingCall, None] = {}
         self.begin_anew()
         begin_anew_in_children(self)
@@ -553,6 +556,8 @@ class PendingCalls:
                 self._add_failure(call)
         if error is None:
             call.forget_replaced()
+            if call.replaced_bytes >= _LARGE_BYTES and self.delete_replaced is not None:
+                self.delete_replaced()
         for waiting in tuple(call._waiting):
             waiting.set()
         if self._deleted:
