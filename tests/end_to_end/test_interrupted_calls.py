@@ -23,12 +23,12 @@ def add_in_two_calls(state):
     state["h"] = (state["h"] + 3) - 2
 
 
-def add_in_place(state):
+def augment(state):
     h = state["h"]
     h += 1
 
 
-def add_to_a_view(state):
+def augment_a_view(state):
     state["h"][1:] += 1
 
 
@@ -46,7 +46,7 @@ def run(client, change, number):
 
 
 @pytest.mark.parametrize("fuse", [True, False])
-@rows("change", [add, add_in_two_calls, add_in_place, add_to_a_view])
+@rows("change", [add, add_in_two_calls, augment, augment_a_view])
 def test_an_interrupted_loop_leaves_the_values_of_its_last_complete_call(server, fuse, change):
     with sc.connect(server.address, fuse=fuse) as client:
         number, interrupts, is_interrupted = 0, 0, True
