@@ -65,3 +65,13 @@ def programs_of(client: Client) -> list[Any]:
 def version_of(array: RemoteArray) -> ArrayVersion:
     """Returns the present version of an array."""
     return array._version
+
+
+def replaced_bytes_of(client: Client) -> int:
+    """Returns the bytes of the values that unanswered writes have replaced."""
+    return pending_of(client)._replaced_bytes
+
+
+def leased_handles_of(client: Client) -> list[bytes]:
+    """Returns the handles of the arrays under the lease."""
+    return [*lease_of(client)._arrays]

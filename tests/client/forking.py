@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,19 +116,22 @@ def a_child_has_no_lock_held_and_no_slot_taken():
 
 
 def failed_program(resend):
-    calls = [SimpleNamespace(reason="INTERNAL", kept=None, resend=None, is_unsent=True) for _ in range(2)]
+    calls = [SimpleNamespace(reason="INTERNAL", written=None, resend=None, is_unsent=False) for _ in range(2)]
     batch = RecordedBatch(calls)
     batch.kept = {0: None, 1: None}
-    return _FailedProgram(batch, SimpleNamespace(resend=resend)), calls
+    program = _FailedProgram(batch, SimpleNamespace(resend=resend))
+    for call in calls:
+        call.resend = program.send
+    return program, calls
 
 
 def a_child_sends_the_calls_of_a_failed_program():
     sent = []
-    program, _ = failed_program(sent.append)
+    program, _ = failed_program(lambda batch, indices: sent.append(indices))
 
     def send():
         program.send()
-        assert len(sent) == 1
+        assert sent == [[0, 1]]
 
     with program._lock:
         in_child(send)
@@ -135,22 +139,19 @@ def a_child_sends_the_calls_of_a_failed_program():
 
 
 def calls_of_a_failed_program_that_a_thread_was_about_to_send_fail_in_a_child():
-    def fork(batch):
-        calls[1].resend = program.send
+    def fork(batch, indices):
+        calls[0].resend, calls[1].is_unsent = None, True
         in_child(check)
-        calls[1].resend = None
 
     def check():
-        assert calls[1].resend is None
-        ((error, is_raised),) = failures
-        assert isinstance(error, shardcall.ArrayLostError)
-        assert is_raised
+        assert lost == [1]
 
-    failures = []
+    lost = []
     program, calls = failed_program(fork)
-    calls[1].fail = lambda error, *, is_raised: failures.append((error, is_raised))
+    for i, call in enumerate(calls):
+        call.lose_in_fork = partial(lost.append, i)
     program.send()
-    assert not failures
+    assert not lost
 
 
 class LeasedObject:
@@ -284,7 +285,7 @@ def a_fork_waits_for_an_rpc_in_flight_and_the_next_rpc_for_the_fork():
     is_calling.wait(20)
     forks._MAX_PAUSE_S = forks._MAX_WAIT_S = 20.0
     ending = type("Ending", (), {"end_rpcs": lambda self, timeout_s: is_forking.set()})()
-    forks._forks.ending["a key"] = ending  # an object with RPCs that a fork ends
+    forks._forks.ending.add(ending)  # an object with RPCs that a fork ends
 
     def check():
         assert forks.forked_quietly()

@@ -69,3 +69,11 @@ def test_no_python_runs_when_an_object_is_dropped(lease, deleted):
     del held
     sys.setprofile(None)
     assert (calls, drop(lease, deleted)) == ([], [HANDLE])
+
+
+def test_arrays_whose_objects_stand_for_others_are_deleted(lease, deleted):
+    held = lease.hold(HANDLE, LeasedObject)
+    assert drop(lease, deleted) == []
+    lease.drop([HANDLE, b"another"])
+    assert drop(lease, deleted) == [HANDLE]
+    assert held is not None

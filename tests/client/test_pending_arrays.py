@@ -337,6 +337,33 @@ def test_a_forked_child_does_not_wait_for_its_parents_calls_nor_raise_their_erro
     client.synchronize()
 
 
+def test_a_forked_child_does_not_take_the_values_before_a_write_for_those_after_it(client):
+    h = client.put(np.arange(4))
+    h += 1
+    pending_of(client).begin_anew()
+    for _ in range(2):
+        with pytest.raises(shardcall.ArrayLostError, match="forked before"):
+            h.visualize()
+
+
+def test_an_array_has_its_values_again_after_the_error_of_a_write_was_raised(client, stream):
+    stream.failures["power"] = INVALID
+    h = client.put(np.arange(4))
+    before = h.handle
+    h **= -1
+    failed = h.handle
+    h += 1
+    stream.run()
+    assert before != failed != h.handle
+    with pytest.raises(shardcall.InvalidOperandError, match="power of int64"):
+        h.get()
+    assert h.handle == before
+    assert h.get().tolist() == [0, 1, 2, 3]
+    h += 1
+    stream.run()
+    assert h.get().tolist() == [1, 2, 3, 4]
+
+
 def test_later_forks_do_not_wait_for_a_call_that_outlasted_one(client, stream):
     pending = pending_of(client)
     client.submit("add", 1.0, 1.0)

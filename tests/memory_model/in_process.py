@@ -31,13 +31,46 @@ class ComputedResult:
     """
 
     is_done = True
-    is_failed = False
+    is_failed = is_recorded = is_undoable = is_undone = False
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
 
     def begin(self) -> None:
         """Does nothing: there is no call to send."""
+
+
+class FailedResult(ComputedResult):
+    """A result of a call that failed by its values, which who reads it learns.
+
+    Args:
+        error: the error.
+        readers: the errors that somebody has read, to which it is added.
+    """
+
+    is_failed = is_undoable = True
+
+    def __init__(self, error: sc.ShardcallError, readers: list[sc.ShardcallError]) -> None:
+        self._error = error
+        self._readers = readers
+
+    @property
+    def is_undone(self) -> bool:  # type: ignore[override]
+        """True if somebody has read the error."""
+        return self._error in self._readers
+
+    @property
+    def values(self) -> np.ndarray:  # type: ignore[override]
+        """Raises the error."""
+        self._readers.append(self._error)
+        raise self._error
+
+    def depends(self) -> "FailedResult":
+        """Returns the result of a call that takes this one."""
+        return FailedResult(self._error, self._readers)
+
+    def replaces(self, nbytes: int) -> None:
+        """Does nothing: the values stay."""
 
 
 class InProcessSubmitter:
@@ -71,9 +104,17 @@ class InProcessSubmitter:
     ) -> tuple[RemoteArray, ...]:
         """Computes a call that was prepared, such as a program; returns its results."""
         del args, options
+        for item in call.values:
+            if isinstance(item, ArrayVersion) and isinstance(item.pending, FailedResult):
+                return _arrays(client, types, item.pending)
         values = [None if item is None else values_of(item) for item in call.values]
         name = call.message.kernel
-        return _arrays(client, evaluate(name, values, _parameters(call), types))
+        try:
+            return _arrays(client, evaluate(name, values, _parameters(call), types))
+        except ValueError as error:
+            if "negative integer powers" not in str(error):
+                raise
+            return _arrays(client, types, FailedResult(sc.InvalidOperandError(str(error)), []))
 
 
 class InProcessClient(sc.Client):
@@ -161,14 +202,18 @@ def _parameters(call: CallRequest) -> dict[str, Any]:
     return {name: parameters.from_proto(value) for name, value in call.message.parameters.items()}
 
 
-def _arrays(client: sc.Client, results: Sequence[np.ndarray]) -> tuple[RemoteArray, ...]:
+def _arrays(
+    client: sc.Client, results: Sequence[np.ndarray | Array], failed: FailedResult | None = None
+) -> tuple[RemoteArray, ...]:
+    """Returns results as arrays on the mesh; those of a failed call by their types."""
     arrays = []
     for result in results:
-        values = np.array(result, order="C")
-        values.flags.writeable = False
-        pending: Any = ComputedResult(values)
+        if failed is None:
+            values = np.array(result, order="C")
+            values.flags.writeable = False
+        pending: Any = ComputedResult(values) if failed is None else failed.depends()
         version = ArrayVersion(
-            client, client._here, b"", Array(values.shape, values.dtype), pending=pending, committed=False
+            client, client._here, b"", Array(result.shape, result.dtype), pending=pending, committed=False
         )
         arrays.append(RemoteArray(version))
     return tuple(arrays)

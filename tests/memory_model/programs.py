@@ -457,6 +457,14 @@ class _Drawing:
             values = "0.5"
         return f"{text} {operator} {values}"
 
+    def failing_write(self) -> str:
+        """Draws a write that fails by its values, of which a reader on the mesh learns; the array stays as it is."""
+        text, _ = self.picked_view((0, 0, 1, 2), lambda x: x.dtype.kind == "i" and x.size > 0)
+        power = self.chance.choice(("-1", f"(0 * {text} - 1)"))
+        return self.chance.choice(
+            (f"{text} **= {power}", f"np.power({text}, {power}, out={text})", f"{text}[...] **= {power}")
+        )
+
     def out(self) -> str:
         text, x = self.writeable_part()
         chance = self.chance
@@ -613,5 +621,5 @@ _STATEMENTS = (
     (_Drawing.assign_view, 22), (_Drawing.assign_views, 3), (_Drawing.assign_copy, 5), (_Drawing.assign_computed, 5),
     (_Drawing.assign_alias, 6), (_Drawing.delete, 3), (_Drawing.set_item, 16), (_Drawing.set_overlapping, 7),
     (_Drawing.set_fancy, 7), (_Drawing.augmented, 12), (_Drawing.out, 10), (_Drawing.write_by_function, 14),
-    (_Drawing.set_shape, 2), (_Drawing.call_setter, 2),
+    (_Drawing.set_shape, 2), (_Drawing.call_setter, 2), (_Drawing.failing_write, 12),
 )  # fmt: skip

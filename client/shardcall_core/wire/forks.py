@@ -15,9 +15,10 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Generic, Protocol, Self, TypeVar
 
 MAX_FINISH_S = 10.0
 """The longest time for which a fork waits for calls that nobody waits for, in seconds."""
@@ -61,13 +62,34 @@ class SupportsCallbacks(Protocol):
         """Calls a function after the end of the RPC, in that thread; returns False if it has ended."""
 
 
+_Object = TypeVar("_Object")
+
+
+class _Alive(Generic[_Object]):
+    """The objects that were added and still exist.
+
+    No Python code runs when one is dropped, as in `weakref.WeakSet`: a Ctrl-C in it would be ignored.
+    """
+
+    def __init__(self) -> None:
+        self._references: dict[int, weakref.ref[_Object]] = {}
+
+    def add(self, one: _Object) -> None:
+        """Adds an object."""
+        references = self._references
+        references[id(one)] = weakref.ref(one, partial(references.pop, id(one)))  # whose default is the reference
+
+    def __iter__(self) -> Iterator[_Object]:
+        return iter([one for reference in [*self._references.values()] if (one := reference()) is not None])
+
+
 class _ForkHandlers:
     """The objects and RPCs that forks reset or wait for, and the threads that fork now."""
 
     def __init__(self) -> None:
-        self.objects: weakref.WeakValueDictionary[int, ForkHandler] = weakref.WeakValueDictionary()
-        self.callers: weakref.WeakValueDictionary[int, CallOwner] = weakref.WeakValueDictionary()
-        self.ending: weakref.WeakValueDictionary[int, RpcOwner] = weakref.WeakValueDictionary()
+        self.objects = _Alive[ForkHandler]()
+        self.callers = _Alive[CallOwner]()
+        self.ending = _Alive[RpcOwner]()
         self.rpcs: weakref.WeakSet[Rpc] = weakref.WeakSet()
         self.serving: dict[int, threading.Thread] = {}  # gRPC's
         self.forking: list[int] = []  # threads
@@ -77,9 +99,8 @@ class _ForkHandlers:
         self.finish_calls()
         self.forking.append(threading.get_ident())
         deadline = time.monotonic() + _MAX_PAUSE_S
-        for reference in self.ending.valuerefs():
-            if (one := reference()) is not None:
-                one.end_rpcs(max(deadline - time.monotonic(), 0.0))
+        for one in self.ending:
+            one.end_rpcs(max(deadline - time.monotonic(), 0.0))
         while self.rpcs and time.monotonic() < deadline:
             time.sleep(_STEP_S)
         for thread in list(self.serving.values()):
@@ -88,8 +109,7 @@ class _ForkHandlers:
         self.is_quiet = not self.rpcs and not any(thread.is_alive() for thread in list(self.serving.values()))
 
     def finish_calls(self) -> None:
-        callers = [one for reference in self.callers.valuerefs() if (one := reference()) is not None]
-        busy = {one: thread for one in callers if one.has_open_calls and (thread := _start(one.finish_calls))}
+        busy = {one: thread for one in self.callers if one.has_open_calls and (thread := _start(one.finish_calls))}
         deadline = time.monotonic() + MAX_FINISH_S
         for one, thread in busy.items():
             while thread.is_alive() and one.has_open_calls:
@@ -107,9 +127,8 @@ class _ForkHandlers:
         self.rpcs.clear()
         self.serving.clear()
         self.forking.clear()
-        for reference in self.objects.valuerefs():
-            if (one := reference()) is not None:
-                one.begin_anew()
+        for one in self.objects:
+            one.begin_anew()
 
 
 def _start(finish: Callable[[], None]) -> threading.Thread | None:
@@ -130,17 +149,17 @@ if hasattr(os, "register_at_fork"):
 
 def begin_anew_in_children(one: ForkHandler) -> None:
     """Resets an object in every child that is forked during its lifetime."""
-    _forks.objects[id(one)] = one
+    _forks.objects.add(one)
 
 
 def finish_calls_before_forks(one: CallOwner) -> None:
     """Finishes the calls of an object before every fork in its lifetime."""
-    _forks.callers[id(one)] = one
+    _forks.callers.add(one)
 
 
 def end_rpcs_at_forks(one: RpcOwner) -> None:
     """Ends the RPCs of an object before every fork in its lifetime."""
-    _forks.ending[id(one)] = one
+    _forks.ending.add(one)
 
 
 def forked_quietly() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 import weakref
@@ -46,7 +47,13 @@ class ServerIdentity:
 
 
 class UnansweredCall(Protocol):
-    """A call that makes arrays."""
+    """A call that makes arrays.
+
+    Attributes:
+        written: its result, if a write has replaced that while the call was recorded.
+    """
+
+    written: weakref.ref[ReplacedValues] | None
 
     def begin(self) -> None:
         """Sends the call, if it is recorded and was not sent yet."""
@@ -70,8 +77,23 @@ class UnansweredCall(Protocol):
     def is_failed(self) -> bool:
         """True if the call failed."""
 
+    @property
+    def is_recorded(self) -> bool:
+        """True if it is recorded and was not sent yet."""
+
+    @property
+    def is_undoable(self) -> bool:
+        """True if it may fail, so that a write of its result is undone."""
+
+    @property
+    def is_undone(self) -> bool:
+        """True if a write of its result is undone: it failed, and somebody has read the error."""
+
     def dependent_failure(self, error: ShardcallError) -> ShardcallError:
         """Returns the error of a call that failed because this one did, for raising it."""
+
+    def replaces(self, nbytes: int) -> None:
+        """Counts the bytes of earlier values, which stay on the mesh until it is answered."""
 
 
 class Owner(Protocol):
@@ -137,6 +159,7 @@ class ArrayVersion:
         lost: the reason that the array is gone, as the end of a sentence or with advice, ``which …; use …``; empty
             while it is there.
         base: the base whose values it is, which may have others by now; None for those of a view.
+        earlier: the values that it has replaced, which the base has again if the call fails; None once it is answered.
     """
 
     owner: Owner
@@ -149,6 +172,8 @@ class ArrayVersion:
     committed: bool = True
     lost: str = ""
     base: weakref.ref[ArrayBase] | None = field(default=None, init=False)
+    earlier: ArrayVersion | ReplacedValues | None = field(default=None, init=False)
+    _is_replaced: bool = field(default=False, init=False)
     _sharers: dict[int, weakref.ref[Any]] = field(default_factory=dict, init=False)
 
     @property
@@ -181,6 +206,41 @@ class ArrayVersion:
             self.placed = pending.placement(self.index, deadline)
             self.pending = None
         return self.placed
+
+    @property
+    def last_good(self) -> ArrayVersion:
+        """The values after the last write that was not undone; itself, if it was none or stays."""
+        version = self
+        while (pending := version.pending) is not None and pending.is_undone:
+            earlier = version.earlier
+            while isinstance(earlier, ReplacedValues):
+                earlier = earlier.version or earlier.earlier
+            if earlier is None:
+                break
+            version = earlier
+        return version
+
+    def replace(self, before: ArrayVersion) -> None:
+        """Keeps the values that it replaces until its call is answered.
+
+        Those that are recorded stay a part of the program that they are sent with, and no result of it.
+
+        Args:
+            before: the values.
+        """
+        pending = self.pending
+        if pending is None or self.lost or self._is_replaced or not pending.is_undoable:
+            return
+        maker = before.pending
+        if maker is None or not maker.is_recorded:
+            self.earlier, before._is_replaced = before, True
+        else:
+            self.earlier = ReplacedValues(maker, before)
+        pending.replaces(before.nbytes)
+
+    def lose(self, why: str) -> None:
+        """Sets the reason that the array is gone, as `lost`, and forgets what it has replaced."""
+        self.lost, self.earlier = why, None
 
     def check_there(self, field: str) -> None:
         """Checks that this client has not deleted the array.
@@ -224,6 +284,31 @@ class ArrayVersion:
         return [sharer for reference in [*self._sharers.values()] if (sharer := reference()) is not None]
 
 
+class ReplacedValues:
+    """Values of a base that a write has replaced before they were computed.
+
+    Attributes:
+        version: they, if their call was sent by itself; None while it is a part of a program that does not return them.
+        earlier: as `ArrayVersion.earlier`.
+
+    Args:
+        maker: the call that makes them.
+        values: they, which are not kept.
+    """
+
+    __slots__ = ("__weakref__", "_base", "earlier", "version")
+
+    def __init__(self, maker: UnansweredCall, values: ArrayVersion) -> None:
+        self.version: ArrayVersion | None = None
+        self.earlier = values.earlier
+        self._base = values.base
+        maker.written = weakref.ref(self)
+
+    def keep(self, version: ArrayVersion) -> None:
+        """Keeps the values, whose call is sent by itself."""
+        version.base, version.earlier, self.version = self._base, self.earlier, version
+
+
 def settle_others(values: Sequence[object], owner: Owner, deadline: Deadline | None = None) -> None:
     """Waits for operands that calls of other clients make, which a call of this client may overtake.
 
@@ -258,7 +343,6 @@ class ArrayBase:
     """The holder of the values of an array and of its views, which a write replaces.
 
     Attributes:
-        version: the values.
         type: the shape and the element type, which no write changes.
         array: the object that is no view; the caller may have dropped it.
         layout: as of `views.layout_of`, of an array that was a view as it was then; None before it is needed.
@@ -267,16 +351,19 @@ class ArrayBase:
         writers: the number of writes in progress, during which other clients' writes are not read.
     """
 
+    _serials = itertools.count(1)
+
     __slots__ = (
         "__weakref__",
         "_element_reads",
+        "_serial",
         "_values",
+        "_version",
         "_views",
         "array",
         "layout",
         "name",
         "type",
-        "version",
         "was_view",
         "writers",
     )
@@ -289,9 +376,17 @@ class ArrayBase:
         self.name = ""
         self.writers = 0
         self._views: dict[int, weakref.ref[Any]] = {}
-        self.version = version
-        self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]]] = version, {}
+        self._version = version
+        # The values of views of a version, and the references whose values were dropped.
+        self._values: tuple[ArrayVersion, dict[Hashable, weakref.ref[ArrayVersion]], list[Any]] = version, {}, []
         self._element_reads = 0  # in a row; negative after the warning
+        self._serial = 0
+
+    @property
+    def serial(self) -> int:
+        """A number that no other base has had, as an id may."""
+        self._serial = self._serial or next(self._serials)
+        return self._serial
 
     def add_read(self, *, is_of_one_element: bool) -> None:
         """Counts the reads of single elements in a row, and warns of many, once for an array."""
@@ -310,23 +405,40 @@ class ArrayBase:
             )
 
     @property
+    def version(self) -> ArrayVersion:
+        """The values: after a write that failed, and whose error somebody has read, those before."""
+        version = self._version
+        if version.earlier is None or version.base is None or version.base() is not self:  # such as a copy's
+            return version
+        return version.last_good
+
+    @property
     def current(self) -> ArrayVersion:
         """The values, for an array with a name those that it stands for on the server now."""
         if self.name and not self.writers:
             self.version.owner._refresh_named(self)
-        return self.version
+        version = self.version
+        if version.earlier is not None and version.pending is not None and version.pending.is_failed:
+            version.pending.begin()  # it may have failed as part of a program
+            version = self.version
+        return version
 
     def replace(self, version: ArrayVersion) -> None:
         """Gives the array other values."""
         self._element_reads = min(self._element_reads, 0)
-        self.version = version
-        self._values = version, {}
-        version.base = weakref.ref(self)
+        before = self.version
+        if version.earlier is None and version is not before:  # else those of another base, too, which has written them
+            version.base = weakref.ref(self)
+            version.replace(before)
+        self._values = version, {}, []
+        self._version = version  # last: this thread may be interrupted
 
     def add_view(self, view: Any) -> None:
         """Adds an object that is a view."""
+        # No Python code runs when an object is dropped, which may happen anywhere: a Ctrl-C in it would be ignored. The
+        # argument that follows, the reference, is what `pop` returns if there is no item.
         views = self._views
-        views[id(view)] = weakref.ref(view, partial(_forget, views, id(view)))
+        views[id(view)] = weakref.ref(view, partial(views.pop, id(view)))
 
     def is_only_of(self, view: Any) -> bool:
         """Returns True if no other object of the caller has the array or a view of it."""
@@ -339,17 +451,19 @@ class ArrayBase:
             version: the values of the array that they are computed from.
             steps: the steps to the view.
         """
-        computed_from, values = self._values
+        computed_from, values, _ = self._values
         reference = values.get(steps) if computed_from is version else None
         return None if reference is None else reference()
 
     def add_value(self, version: ArrayVersion, steps: Hashable, value: ArrayVersion) -> None:
         """Stores the values of a view while somebody keeps them; arguments are those of `value`."""
-        computed_from, values = self._values
-        if computed_from is version:
-            values[steps] = weakref.ref(value, partial(_forget, values, steps))
-
-
-def _forget(items: dict[Any, Any], key: Any, reference: object) -> None:
-    if items.get(key) is reference:
-        del items[key]
+        computed_from, values, dropped = self._values
+        if computed_from is not version:
+            if version is not self.version:
+                return
+            self._values = _, values, dropped = version, {}, []
+        if 2 * len(dropped) > len(values):
+            dropped.clear()
+            for gone in [key for key, reference in values.items() if reference() is None]:
+                del values[gone]
+        values[steps] = weakref.ref(value, dropped.append)  # and not removed here, where Python code hashes the steps

@@ -35,13 +35,13 @@ class _LeasedArray:
 
     Attributes:
         waking: the reference that wakes the lease's thread when the array is dropped.
-        version: the array, while the caller has an object of it.
+        version: returns the array, while the caller has an object of it.
         listed_at: the number of the last call that had begun when the array first appeared in a list; the answer of
             that call, or of one before it, may still return it to a caller. 0 after an answer has returned it.
     """
 
     waking: weakref.ref[ArrayVersion]
-    version: weakref.ref[ArrayVersion]
+    version: Callable[[], ArrayVersion | None]
     listed_at: int = 0
 
 
@@ -202,6 +202,14 @@ class Lease:
             released = [self._arrays.pop(handle) for handle in handles if handle in self._arrays]
         return _alive(released)
 
+    def drop(self, handles: Iterable[bytes]) -> None:
+        """Has arrays deleted whose objects stand for others now."""
+        with self._lock:
+            for handle in handles:
+                if (leased := self._arrays.get(handle)) is not None:
+                    leased.version = _no_version
+                    self._unchecked.add(handle)
+
     def close(self) -> tuple[list[bytes], list[ArrayVersion]]:
         """Stops the thread; returns the handles of all arrays, and those that the caller still has."""
         self._closed = True
@@ -252,6 +260,10 @@ class Lease:
                     with contextlib.suppress(ShardcallError):  # tried again in the next round
                         self.delete_dropped(self._delete)
         return not self._closing.is_set()
+
+
+def _no_version() -> None:
+    """Returns None, for an array without an object."""
 
 
 def _alive(held: Iterable[_LeasedArray]) -> list[ArrayVersion]:

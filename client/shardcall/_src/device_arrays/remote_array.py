@@ -94,10 +94,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     @property
     def _version(self) -> ArrayVersion:
         """The present values; those of a view are computed if they were not."""
-        base = self._store
-        if base.name:
-            _ = base.current
-        return self._view_version() if self._steps else base.version
+        version = self._store.current
+        return self._view_version() if self._steps else version
 
     @property
     def _seen_version(self) -> ArrayVersion:
@@ -113,13 +111,17 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         else:
             value = self._computed_from(version, steps)
             self._computed = version, value
+        is_written = version.earlier is not None  # which may be undone
         if (
-            not base.name and base.is_only_of(self) and self._is_writeable
+            not (base.name or is_written) and base.is_only_of(self) and self._is_writeable
         ):  # nobody else sees a write, and the base need not be kept
-            layout = layout_of(self)
-            self._store, self._steps, self._computed = ArrayBase(value, self, layout), (), None
+            self._become(ArrayBase(value, self, layout_of(self)))
             value.base = weakref.ref(self._store)
         return value
+
+    def _become(self, base: ArrayBase, steps: tuple[ViewStep, ...] = ()) -> None:
+        """Makes the object one of another base, in one step: this thread may be interrupted."""
+        self.__dict__.update(_store=base, _steps=steps, _computed=None)
 
     def _computed_from(self, version: ArrayVersion, steps: tuple[ViewStep, ...]) -> ArrayVersion:
         """Returns the values of a view of the base.
@@ -523,7 +525,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             shaped = self._functions.reshape(self, value)
             if shaped._store is not self._store:
                 raise AttributeError("incompatible shape for in-place modification; use reshape() for a copy")
-            self._steps, self._computed, self._copied_with = shaped._steps, None, None
+            self._become(self._store, shaped._steps)
+            self._copied_with = None
         elif name == "flat":
             self.flat[:] = value
         elif name in ("real", "imag"):
@@ -723,7 +726,7 @@ def give_up_shared(array: RemoteArray, why: str) -> bool:
     """
     if array._steps:
         version = ArrayVersion(array._owner, array._store.version.server, b"", array.type, lost=why)
-        array._store, array._steps, array._computed = ArrayBase(version, array), (), None
+        array._become(ArrayBase(version, array))
         return True
     version = array._version
     bases = [sharer._store for sharer in version.list_sharers() if not sharer._steps]
@@ -736,7 +739,7 @@ def give_up_shared(array: RemoteArray, why: str) -> bool:
 
 def mark_lost(array: RemoteArray, why: str) -> None:
     """Sets the reason that errors of later uses give: ``which was deleted``, or with advice ``which …; use …``."""
-    array._version.lost = why
+    array._version.lose(why)
 
 
 def check_there(array: RemoteArray, field: str) -> None:

@@ -25,6 +25,8 @@ from shardcall_core.types.server_info import ServerInfo
 
 _DEFAULT_LEASE_S = 60.0
 _MAX_HANDLES = 1024
+_DEFAULT_RESIDENT_BYTES = 1 << 30  # of a server that does not say how many there may be
+_REPLACED_PARTS = 64  # of which one may be values that writes have replaced, until they are answered
 
 
 class CallSender:
@@ -53,6 +55,8 @@ class CallSender:
         checkpoint again.
         """
         self.lease = Lease(_DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
+        if stream is not None:
+            self.pending.delete_replaced = partial(_delete_dropped, self.lease, stream, self.pending)
         self.use(info)
 
     def use(self, info: ServerInfo) -> None:
@@ -60,6 +64,7 @@ class CallSender:
         servers, limits = self._transport.servers, info.limits
         self.here = ServerIdentity(servers.address, info.epoch, servers.other_addresses)
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
+        self._max_replaced_bytes = (limits.max_resident_bytes or _DEFAULT_RESIDENT_BYTES) // _REPLACED_PARTS
         self.lease.renew_within(limits.lease_seconds or _DEFAULT_LEASE_S)
         for version in self.pending.results():
             version.server = self.here
@@ -83,16 +88,19 @@ class CallSender:
         return version
 
     def renew(self, calls: Sequence[PendingCall], results: Sequence[ArrayVersion]) -> None:
-        """Makes calls of a failed program ones that were not sent, and gives their results new handles."""
+        """Makes calls that are sent again ones that were not sent, and gives their results new handles.
+
+        The server may have arrays of the old ones: a thread may have been interrupted after it had sent a call.
+        """
         self.pending.renew(calls)
-        self.lease.release([version.handle for version in results])
+        self.lease.drop([version.handle for version in results])
         for version in results:
             version.handle = self.pending.new_handle()
 
     def adopt(self, version: ArrayVersion, other: ArrayVersion) -> None:
         """Makes an array stand for the result of a call, instead of the object that stood for it."""
         self.lease.release([other.handle])
-        version.handle, version.placed, version.pending = other.handle, other.placed, None
+        version.handle, version.placed, version.pending, version.earlier = other.handle, other.placed, None, None
         self.lease.add([version])
 
     def is_here(self, version: ArrayVersion) -> bool:
@@ -112,8 +120,8 @@ class CallSender:
         """
         stream, values, owner = self._stream, call.values, results[0].owner
         assert stream is not None
-        with contextlib.suppress(ShardcallError):  # the lease's thread tries again
-            self.lease.delete_dropped(partial(_delete_on_stream, stream, self.pending))
+        self.pending.wait_for_writes(self._max_replaced_bytes, deadline)
+        _delete_dropped(self.lease, stream, self.pending)
         handles = [version.handle for version in results]
         for version in results:
             version.server = self.here
@@ -145,6 +153,12 @@ class CallSender:
         )
         # The lease deletes the results of a call that was interrupted, as those of all dropped objects.
         self.pending.send(calls, send_item, used, depends_on, borrowed)
+
+
+def _delete_dropped(lease: Lease, stream: CallStream, pending: PendingCalls) -> None:
+    """Deletes the arrays of dropped objects, after the calls that were sent before."""
+    with contextlib.suppress(ShardcallError):  # the lease's thread tries again
+        lease.delete_dropped(partial(_delete_on_stream, stream, pending))
 
 
 def _renew(transport: Transport, lease_id: bytes) -> None:

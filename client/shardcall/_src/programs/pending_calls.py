@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from shardcall._src.calls.result import placement_of
+from shardcall._src.device_arrays.array_version import ReplacedValues
 from shardcall._src.device_arrays.call_sites import Line, line_of_caller
 from shardcall._src.display.meters import Meters
 from shardcall._src.display.watches import REPORT_INTERVAL_S
@@ -37,6 +38,7 @@ from shardcall_core.wire.forks import MAX_FINISH_S, begin_anew_in_children
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256
 _MAX_ERRORS = 64
+_LARGE_BYTES = 1 << 18  # of replaced values, from which they are deleted at once, and not with the next call
 
 
 class PendingCall:
@@ -58,6 +60,8 @@ class PendingCall:
         resend: sends the calls of a program one by one that failed, or waits while another thread does, where this is
             one of them; None for any other, and once this one was sent.
         mesh: the mesh of its results, or what stands for it: the attribute of an earlier call, or an object of its own.
+        replaced_bytes: the bytes of the values of arrays that its results replace, which stay until it is answered.
+        written: as of `UnansweredCall`.
 
     Args:
         calls: the calls of the client.
@@ -87,6 +91,8 @@ class PendingCall:
         self.resend: Callable[[], object] | None = None
         self.located: Callable[[ShardcallError], ShardcallError] | None = None
         self.mesh: Hashable = object() if mesh is None else mesh
+        self.replaced_bytes = 0
+        self.written: weakref.ref[ReplacedValues] | None = None
         self.line = line or line_of_caller()
         self._calls = calls
         self._name = name
@@ -102,6 +108,22 @@ class PendingCall:
     def is_failed(self) -> bool:
         """True if it failed."""
         return self._error is not None
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if it is recorded and was not sent yet."""
+        return False
+
+    @property
+    def is_undoable(self) -> bool:
+        """True if it has not succeeded yet."""
+        return self._error is not None or not self.is_done
+
+    @property
+    def is_undone(self) -> bool:
+        """True if it failed, or the calls that it depends on did, and somebody has read the error."""
+        root = self.root
+        return root._error is not None and root.is_raised and root.resend is None and self.resend is None
 
     @property
     def is_unsent(self) -> bool:
@@ -140,6 +162,24 @@ class PendingCall:
             self._error, self.is_done, self.is_raised = error, True, is_raised
             self._calls._add_failure(self)
 
+    def replaces(self, nbytes: int) -> None:
+        """Counts bytes of `replaced_bytes`."""
+        with self._calls._lock:
+            self.replaced_bytes += nbytes
+            if self in self._calls._unanswered:
+                self._calls._replaced_bytes += nbytes
+
+    def lose_in_fork(self) -> None:
+        """Fails it in a forked child; its results stay lost, since what they have replaced would be old values."""
+        self._error, self.is_done, self.resend = lost_in_fork(), True, None
+        self.forget_replaced()
+
+    def forget_replaced(self) -> None:
+        """Forgets the values that its results have replaced, which is answered or lost."""
+        for result in self.results:
+            if (version := result()) is not None:
+                version.earlier = None
+
     def cancel(self) -> None:
         """Cancels it, if it was sent and is not answered; nobody needs its error."""
         self.is_raised = True
@@ -157,7 +197,7 @@ class PendingCall:
         root = self
         while failed := next((call for call in root._depends_on if call._error is not None), None):
             root = failed
-        if root is not self:
+        if root is not self and self._error is not None:
             self._depends_on = (root,)  # instead of the calls between, of which there may be any number
         return root
 
@@ -272,10 +312,12 @@ class PendingCalls:
     Attributes:
         losses: the number of calls that failed because the mesh had lost an array.
         meters: as above.
+        delete_replaced: deletes the arrays that the caller has dropped; neither waits nor raises.
     """
 
     def __init__(self, meters: Meters | None = None) -> None:
         self.meters = meters or Meters(False)
+        self.delete_replaced: Callable[[], None] | None = None
         self._unanswered: dict[PendingCall, None] = {}
         self.begin_anew()
         begin_anew_in_children(self)
@@ -283,11 +325,12 @@ class PendingCalls:
     def begin_anew(self) -> None:
         """Resets the object in a forked child: the answers go to its parent."""
         for call in self._unanswered:
-            call._error, call.is_done, call.resend = lost_in_fork(), True, None
+            call.lose_in_fork()
         self._lock = lock("the lock of the pending calls")  # guards all of these; nobody is woken under it
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
         self._loops: dict[PendingCall, None] = {}  # unanswered ones
+        self._replaced_bytes = 0  # by unanswered ones
         self._deleted: set[bytes] = set()  # of their results
         self._handles: list[bytes] = []
         self._failed: list[PendingCall] = []
@@ -327,6 +370,7 @@ class PendingCalls:
                     for handle in handles:
                         self._uses[handle] = self._uses.get(handle, 0) + 1
                     self._unanswered[call] = None
+                    self._replaced_bytes += call.replaced_bytes
                     if call.stops_without:
                         self._loops[call] = None
             send(sending=partial(self._sending, calls))
@@ -359,6 +403,22 @@ class PendingCalls:
                 call._error = call._answer = call._streamed = None
                 call._depends_on, call.first = (), 0
                 call.is_done = call.is_raised = False
+
+    def wait_for_writes(self, max_bytes: int, deadline: Deadline) -> None:
+        """Waits until unanswered calls replace values of no more bytes.
+
+        Args:
+            max_bytes: the number of bytes.
+            deadline: the end of the wait.
+
+        Raises:
+            DeadlineExceededError: if they are not answered in time.
+        """
+        while self._replaced_bytes > max_bytes:
+            with self._lock:
+                first = next((call for call in self._unanswered if call.replaced_bytes), None)
+            if first is not None:
+                first.wait_answered(deadline)
 
     def names(self, limit: int) -> dict[str, str]:
         """Returns the request ids and names of the oldest unanswered calls.
@@ -494,6 +554,10 @@ class PendingCalls:
                 root.results += call.results
             else:
                 self._add_failure(call)
+        if error is None:
+            call.forget_replaced()
+            if call.replaced_bytes >= _LARGE_BYTES and self.delete_replaced is not None:
+                self.delete_replaced()
         for waiting in tuple(call._waiting):
             waiting.set()
         if self._deleted:
@@ -514,6 +578,7 @@ class PendingCalls:
         del self._unanswered[call]
         call.borrowed = ()
         self._loops.pop(call, None)
+        self._replaced_bytes -= call.replaced_bytes
         for handle in call.arrays:
             self._uses[handle] -= 1
             if not self._uses[handle]:

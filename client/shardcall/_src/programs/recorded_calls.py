@@ -58,6 +58,16 @@ class RecordedCall(PendingCall):
         """Its result, if the caller has it."""
         return self.results[0]() if self.results else None
 
+    @property
+    def is_recorded(self) -> bool:
+        """True if it was not sent yet."""
+        return self.recording is not None
+
+    @property
+    def is_undone(self) -> bool:
+        """As of other calls; False for one whose sending was interrupted, and which is sent again."""
+        return self.recording is None and super().is_undone
+
     def begin(self) -> None:
         """Sends it, if it was not sent, or failed as part of a program."""
         if (recording := self.recording) is not None:
@@ -79,6 +89,7 @@ class RecordedBatch(ProgramBuilder[Operand]):
         sites: the positions of the calls in the caller's code.
         kept: the results that the caller has, or that calls of a later batch need, by the indices of their calls; empty
             before they are sent.
+        has_begun: True once a thread has begun to send them.
     """
 
     def __init__(self, calls: Sequence[RecordedCall] = (), location: Location | None = None) -> None:
@@ -87,6 +98,7 @@ class RecordedBatch(ProgramBuilder[Operand]):
         self.location = location
         self.sites: set[Hashable] = set()
         self.kept: dict[int, ArrayVersion] = {}
+        self.has_begun = False
 
     @property
     def mesh(self) -> Mesh | None:
@@ -139,12 +151,22 @@ class RecordedBatch(ProgramBuilder[Operand]):
         try:
             self.add_node(call.template.node_of(operands))
             self.calls.append(call)
+            self.sites.add(site)
+            self.location = location
         except BaseException:  # this thread was interrupted
             for items in (self.nodes, self.calls):
                 del items[call.number :]
             raise
-        self.sites.add(site)
-        self.location = location
+
+    @property
+    def replaced(self) -> list[int]:
+        """The indices of the calls whose results writes have replaced, which a failure may bring back."""
+        return [i for i, call in enumerate(self.calls) if call.written is not None and call.written() is not None]
+
+    def has_operands_of(self, index: int) -> bool:
+        """Returns whether the caller still has all that a result is computed from; None stands for what it has not."""
+        values = [value for i in needed_nodes(self.nodes, [index]) for value in values_of(self.nodes[i])]
+        return all(self.inputs[value.number] is not None for value in values if value.node < 0)
 
     def results_before(self, count: int) -> list[int]:
         """Returns the indices of the first calls whose results are kept, or that later ones need.
@@ -191,7 +213,7 @@ class CallRecording:
     Attributes:
         lock: held while a call is recorded or the calls are sent, and so while a new program is answered.
         batch: the calls.
-        sending: the calls that are no longer among them, while a thread sends them.
+        unsent: batches before it that a thread sends, or was interrupted while it did.
         is_cut: True if calls before them were sent because nothing was recorded for some time.
         touched_s: the time of the last call.
 
@@ -209,7 +231,22 @@ class CallRecording:
         """Forgets the calls, with a new lock."""
         self.lock = rlock("the lock of a thread's recorded calls", 10)
         self.batch = RecordedBatch()
-        self.sending: Sequence[RecordedCall] = ()
+        self.unsent: list[RecordedBatch] = []
+
+    @property
+    def is_sent_by_this_thread(self) -> bool:
+        """True while this thread sends the calls, and what it runs for that has none to send."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]  # which a Condition uses
+
+    @property
+    def is_empty(self) -> bool:
+        """True if there is nothing to send."""
+        return not self.batch.calls and not self.unsent
+
+    @property
+    def calls(self) -> list[RecordedCall]:
+        """All calls that were not sent."""
+        return [call for batch in (*self.unsent, self.batch) for call in batch.calls if call.recording is not None]
 
 
 def common_location(operands: Iterable[Operand]) -> Location | None:

@@ -12,13 +12,12 @@ from shardcall._src.calls.call_trace import TraceBuffer
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.fused_programs import FusedProgram, FusedPrograms
-from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
+from shardcall._src.programs.pending_calls import PendingCall
 from shardcall._src.programs.program_builder import needed_nodes, sources_of
-from shardcall._src.programs.recorded_calls import CallRecording, RecordedBatch, RecordedCall
+from shardcall._src.programs.recorded_calls import CallRecording, RecordedBatch
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall.v1.kernel_pb2 import KernelCall
-from shardcall_core.graphs.graph import values_of
 from shardcall_core.locks import check_held, lock
 from shardcall_core.types.errors import CallCancelledError, ShardcallError
 from shardcall_core.wire.forks import begin_anew_in_children
@@ -57,39 +56,39 @@ class RecordedCallSender:
     def send(self, recording: CallRecording, *, is_cut: bool) -> None:
         """Sends the calls of a thread, whose lock is held, which then begins another batch.
 
-        Errors are those of the results; what interrupts this thread is raised.
+        Errors are those of the results; what interrupts this thread is raised. It may do so at any point: what was not
+        sent by then stays, and is sent next.
 
         Args:
             recording: the calls.
             is_cut: True if they are an accidental part of those that the caller repeats.
         """
         check_held(recording.lock)
-        batch = recording.batch
-        batch.kept = {call.number: version for call in batch.calls if (version := call.kept) is not None}
-        recording.sending = batch.calls
-        try:
-            recording.batch = RecordedBatch()
-            if batch.kept and batch.location is not None:  # else nobody can see what they compute
-                self._send(batch, Deadline(self.timeout_s), is_cut=is_cut)
-        finally:
-            if recording.batch is batch:  # this thread was interrupted
-                recording.batch = RecordedBatch()
+        if recording.batch.calls:
+            # In one step: no signal is handled between the two assignments.
+            recording.unsent, recording.batch = [*recording.unsent, recording.batch], RecordedBatch()
+        while recording.unsent:
+            batch = recording.unsent[0]
+            if batch.has_begun:
+                self.resend(batch, [i for i, call in enumerate(batch.calls) if call.recording is not None])
+            else:
+                batch.has_begun = True
+                batch.kept = {call.number: version for call in batch.calls if (version := call.kept) is not None}
+                if batch.kept:  # else nobody can see what they compute
+                    self._send(batch, Deadline(self.timeout_s), is_cut=is_cut)
             for call in batch.calls:
-                if call.recording is not None:
-                    call.recording = None
-                    if call.number in batch.kept:
-                        _fail_interrupted(call)
-            recording.sending = ()
+                call.recording = None
+            del recording.unsent[0]
 
     def abandon(self, recording: CallRecording) -> None:
         """Forgets the calls of a thread, whose lock is held, when the client is closed."""
         check_held(recording.lock)
-        for call in recording.batch.calls:
+        for call in recording.calls:
             call.recording = None
             call.fail(CallCancelledError("the call was cancelled: the client was closed"))
             if (version := call.kept) is not None:
-                version.lost = "whose client was closed"
-        recording.batch = RecordedBatch()
+                version.lose("whose client was closed")
+        recording.unsent, recording.batch = [], RecordedBatch()
 
     def _send(self, batch: RecordedBatch, deadline: Deadline, *, is_cut: bool) -> None:
         if len(batch.calls) == 1:
@@ -121,7 +120,10 @@ class RecordedCallSender:
         """Returns the result of a call that the caller has dropped, and another one needs."""
         call, owner = batch.calls[index], next(iter(batch.kept.values())).owner
         call.results = []
-        return self._sender.new_result(owner, call.template.results[0], call, committed=call.committed)
+        version = self._sender.new_result(owner, call.template.results[0], call, committed=call.committed)
+        if call.written is not None and (replaced := call.written()) is not None:
+            replaced.keep(version)
+        return version
 
     def _run_program(self, batch: RecordedBatch, program: FusedProgram, deadline: Deadline) -> bool:
         """Sends the calls as one program; returns False if the call stream does not take it.
@@ -172,14 +174,22 @@ class RecordedCallSender:
         first.begin()
         return True
 
-    def resend(self, batch: RecordedBatch) -> None:
-        """Sends the calls of a program that failed, those whose results the caller has."""
-        deadline = Deadline(self.timeout_s)
-        if not batch.kept or not self._sender.can_submit(batch.inputs, deadline):
+    def resend(self, batch: RecordedBatch, indices: Sequence[int]) -> None:
+        """Sends calls one by one that were sent before: their program has failed, or the thread was interrupted.
+
+        Args:
+            batch: the calls.
+            indices: those whose results are needed, if the caller has them, or a write has replaced them.
+        """
+        batch.kept = {}  # what nobody else has is not needed
+        batch.kept = {i: version for i, call in enumerate(batch.calls) if (version := call.kept) is not None}
+        results = [i for i in indices if i in batch.kept and not batch.kept[i].lost and batch.has_operands_of(i)]
+        if not results:
             return
-        needed = needed_nodes(batch.nodes, batch.kept)
-        self._sender.renew([batch.calls[i] for i in needed], list(batch.kept.values()))
-        self._run_one_by_one(batch, needed, deadline)
+        results += [i for i in batch.replaced if batch.has_operands_of(i)]
+        needed = [i for i in needed_nodes(batch.nodes, results) if i in indices or i not in batch.kept]
+        self._sender.renew([batch.calls[i] for i in needed], [batch.kept[i] for i in needed if i in batch.kept])
+        self._run_one_by_one(batch, needed, Deadline(self.timeout_s))
 
     def _run_one_by_one(self, batch: RecordedBatch, indices: Sequence[int], deadline: Deadline) -> None:
         """Sends calls one after the other."""
@@ -216,7 +226,8 @@ class RecordedCallSender:
 class _FailedProgram:
     """Sends the calls of a program one by one if it fails, once.
 
-    It keeps no array: what the caller has dropped is not computed, nor what needs it.
+    It keeps no array, unless the program has writes to an array of which it returns only the last: what the caller has
+    dropped is not computed, nor what needs it.
 
     Args:
         batch: the calls.
@@ -226,61 +237,38 @@ class _FailedProgram:
     def __init__(self, batch: RecordedBatch, sender: RecordedCallSender) -> None:
         self._batch = RecordedBatch(batch.calls, batch.location)
         self._batch.nodes = batch.nodes
-        self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) else x for x in batch.inputs]
+        is_kept = bool(batch.replaced)
+        self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) and not is_kept else x for x in batch.inputs]
         self._results = {i: batch.calls[i] for i in batch.kept}
         self._sender = sender
-        self._is_sent = False
+        self._may_run: bool | None = None
         self.begin_anew()
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
         """Replaces the lock in a forked child, and fails the calls that a thread of the parent was about to send."""
-        if self._is_sent:
-            for call in self._unsent():
-                call.resend = None
-                call.fail(lost_in_fork(), is_raised=True)
+        for call in self._results.values():
+            if call.resend is not None and call.is_unsent:
+                call.lose_in_fork()
         # Held while the calls are sent, so that others who need the results wait; comes after the graph's lock.
         self._lock = lock("the lock of a failed program", 20)
 
     def send(self) -> None:
         """Sends the calls, if nobody has, after those of failed programs that make their operands."""
         for reference in self._inputs:
-            version = reference() if isinstance(reference, weakref.ref) else None
-            if version is not None and (maker := version.pending) is not None:
+            version = reference() if isinstance(reference, weakref.ref) else reference
+            if isinstance(version, ArrayVersion) and (maker := version.pending) is not None:
                 maker.begin()
         with self._lock:
-            if self._is_sent:
-                return
-            self._is_sent = True
-            try:
-                if _may_run_one_by_one(next(iter(self._results.values())), len(self._results)):
-                    self._restore()
-                    self._sender.resend(self._batch)
-            finally:
-                for call in self._unsent():
-                    _fail_interrupted(call)
-                for call in self._results.values():
-                    call.resend = None
-
-    def _unsent(self) -> list[RecordedCall]:
-        """Returns the calls that were to be sent one by one and were not."""
-        return [call for call in self._results.values() if call.resend is not None and call.is_unsent]
-
-    def _restore(self) -> None:
-        """Gives the batch its operands and results, those that the caller has and can be computed."""
-        batch = self._batch
-        batch.inputs = [one() if isinstance(one, weakref.ref) else one for one in self._inputs]
-        for i, call in self._results.items():
-            if (version := call.kept) is not None and not version.lost:
-                values = [value for k in needed_nodes(batch.nodes, [i]) for value in values_of(batch.nodes[k])]
-                numbers = [value.number for value in values if value.node < 0]
-                if all(batch.inputs[number] is not None for number in numbers):
-                    batch.kept[i] = version
-
-
-def _fail_interrupted(call: RecordedCall) -> None:
-    # The interrupted thread learns of that.
-    call.fail(CallCancelledError("the call was interrupted before it was sent"), is_raised=True)
+            unsent = {i: call for i, call in self._results.items() if call.resend is not None}
+            if self._may_run is None:  # else a thread was interrupted
+                count = len({*self._results, *self._batch.replaced})
+                self._may_run = bool(unsent) and _may_run_one_by_one(next(iter(unsent.values())), count)
+            if self._may_run and unsent:
+                self._batch.inputs = [one() if isinstance(one, weakref.ref) else one for one in self._inputs]
+                self._sender.resend(self._batch, [*unsent])
+            for call in unsent.values():
+                call.resend = None
 
 
 def _may_run_one_by_one(call: PendingCall, count: int) -> bool:

@@ -17,7 +17,7 @@ from shardcall._src.device_arrays.array_version import ArrayVersion, Owner, sett
 from shardcall._src.device_arrays.call_sites import call_site
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.programs.call_sender import CallSender
-from shardcall._src.programs.pending_calls import PendingCall, lost_in_fork
+from shardcall._src.programs.pending_calls import PendingCall
 from shardcall._src.programs.recorded_calls import CallRecording, RecordedCall, common_location
 from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
@@ -93,10 +93,9 @@ class Submitter:
     def begin_anew(self) -> None:
         """Resets the object in a forked child: recorded calls are its parent's."""
         for recording in tuple(getattr(self, "_recordings", ())):
-            for call in (*recording.sending, *recording.batch.calls):
-                if call.recording is not None:
-                    call.recording = None
-                    call.fail(lost_in_fork(), is_raised=True)
+            for call in recording.calls:
+                call.recording = None
+                call.lose_in_fork()
             recording.begin_anew()
         self._recordings: weakref.WeakSet[CallRecording] = weakref.WeakSet()
         self._lock = threading.Lock()  # guards the recordings and the start of the thread
@@ -214,8 +213,8 @@ class Submitter:
         with recording.lock:
             if (location := common_location(values)) is None:
                 return None
-            if not recording.batch.accepts(site, len(values), location):
-                self._send_recorded(recording)
+            if recording.unsent or not recording.batch.accepts(site, len(values), location):
+                self._send(recording)
                 if (location := common_location(values)) is None:
                     return None
             committed = location[0]
@@ -271,19 +270,19 @@ class Submitter:
     def flush(self) -> None:
         """Sends the calls that this thread has recorded."""
         recording = getattr(self._local, "recording", None)
-        if recording is not None and recording.batch.calls:
+        if recording is not None and not recording.is_empty:
             self._send_recorded(recording)
 
     def flush_all(self) -> None:
         """Sends the calls that all threads have recorded, and waits while another thread sends some."""
         for recording in self._all_recordings():
-            if recording.batch.calls or recording.sending:
+            if not recording.is_empty:
                 self._send_recorded(recording)
 
     @property
     def has_open_calls(self) -> bool:
         """True if a call was recorded and not sent, or submitted and not answered."""
-        is_recorded = any(one.batch.calls or one.sending for one in tuple(self._recordings))
+        is_recorded = not all(one.is_empty for one in tuple(self._recordings))
         return is_recorded or self.pending.has_open_calls  # last: recorded calls become pending ones
 
     def finish_calls(self) -> None:
@@ -307,10 +306,14 @@ class Submitter:
 
     def _send_recorded(self, recording: CallRecording, *, is_idle: bool = False) -> None:
         check_not_exiting()
-        with recording.lock:
-            if recording.batch.calls:
-                is_cut, recording.is_cut = recording.is_cut or is_idle, is_idle
-                self.sending.send(recording, is_cut=is_cut)
+        if not recording.is_sent_by_this_thread:
+            with recording.lock:
+                self._send(recording, is_idle=is_idle)
+
+    def _send(self, recording: CallRecording, *, is_idle: bool = False) -> None:
+        if not recording.is_empty:
+            is_cut, recording.is_cut = recording.is_cut or is_idle, is_idle
+            self.sending.send(recording, is_cut=is_cut)
 
     def _new_recording(self) -> CallRecording:
         recording = self._local.recording = CallRecording(self._send_recorded)
@@ -334,7 +337,7 @@ class Submitter:
         """Sends what was recorded some time ago; returns False when there is no more to do, for ever."""
         self._has_recorded.clear()
         for recording in self._all_recordings():
-            if not recording.batch.calls:
+            if recording.is_empty:
                 continue
             if time.monotonic() - recording.touched_s < _IDLE_S:
                 self._has_recorded.set()

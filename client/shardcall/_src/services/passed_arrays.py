@@ -92,7 +92,7 @@ class PassedArrays:
                 if begin and version.handle.hex().startswith(begin):
                     if version.handle in self.named or _has_name(version):  # replaced by another client
                         raise
-                    version.lost = "which the mesh no longer has"
+                    version.lose("which the mesh no longer has")
                     self._lease.release([version.handle])
                     raise _lost_on_mesh(version, name, error) from None
             raise

@@ -311,7 +311,7 @@ class RemoteArrays:
         self.passed.named.difference_update(handles)
         for target in (*there, *self._lease.release(handles)):
             if isinstance(target, ArrayVersion):
-                target.lost = _DELETED
+                target.lose(_DELETED)
         return deleted
 
     def _give_up(self, array: Handle) -> list[ArrayVersion | bytes]:
@@ -321,7 +321,7 @@ class RemoteArrays:
         if here is not None and (version := here._store.version).server.is_left(self._sender.here):
             if not here._steps:
                 self._lease.release([version.handle])
-                version.lost = _DELETED
+                version.lose(_DELETED)
             return []
         if here is not None and here._store.name and not here._steps:
             return self.names.give_up(here)
@@ -361,6 +361,7 @@ class RemoteArrays:
             if error.reason != _RESIDENT_LIMIT:
                 raise
             self._submitter.flush_all()  # recorded calls keep their operands
+            self._sender.pending.wait_for_writes(0, deadline)  # and those that are not answered what they replace
             gc.collect()  # objects in cycles, such as a traceback's, are lost too
             # The lease's thread may have deleted them, or be doing so.
             if not self._delete_dropped(deadline) and not self._lease.wait_deleted(deletions, deadline.remaining_s()):
@@ -372,7 +373,7 @@ class RemoteArrays:
         self._submitter.close()
         handles, versions = self._lease.close()
         for version in versions:
-            version.lost = "whose client was closed"
+            version.lose("whose client was closed")
         with contextlib.suppress(ShardcallError):  # the server deletes them when the lease expires
             self._sender.delete(handles, Deadline(_CLOSE_TIMEOUT_S))
 

@@ -7,7 +7,6 @@ import enum
 import functools
 import itertools
 import types
-import weakref
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -54,8 +53,6 @@ _GLOBAL_WRITES = frozenset(("STORE_GLOBAL", "DELETE_GLOBAL"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
 _PADDING = frozenset(("CACHE", "NOP", "EXTENDED_ARG", "PUSH_NULL"))
 _CODE = (types.ModuleType, types.BuiltinFunctionType, type, np.ufunc, type(np.roll))
-_serials: weakref.WeakKeyDictionary[ArrayBase, int] = weakref.WeakKeyDictionary()
-_numbers = itertools.count()
 _MAX_ARRAY_BYTES = 1 << 16
 _MAX_ITEMS = 1024
 
@@ -96,7 +93,7 @@ class References:
             return value_type, repr(value)  # 0.0 is equal to -0.0, and 1 to True
         if isinstance(value, RemoteArray):
             self.bases.add(value._store)
-            return value_type, serial_of(value._store), value._steps
+            return value_type, value._store.serial, value._steps
         if id(value) in self._seen:  # in a cycle
             return "again", self._seen[id(value)][0]
         self._seen[id(value)] = len(self._seen), value
@@ -160,13 +157,6 @@ def attribute_of(value: Any, chain: Sequence[str]) -> Any:
             break
         value = getattr(value, name, None)
     return value
-
-
-def serial_of(base: ArrayBase) -> int:
-    """Returns a number that no other base has had, as an id may."""
-    if (serial := _serials.get(base)) is None:
-        serial = _serials[base] = next(_numbers)
-    return serial
 
 
 class _UsedNames(NamedTuple):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dis
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Protocol
 
-from shardcall._src.device_arrays.array_version import ArrayVersion
+from shardcall._src.device_arrays.array_version import ArrayVersion, ReplacedValues
 from shardcall._src.device_arrays.call_sites import frame_of_caller
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.rpc.deadline import Deadline
@@ -66,8 +67,8 @@ class TracedResult:
         value: the value.
     """
 
-    is_done = False
-    is_failed = False
+    is_done = is_failed = is_recorded = is_undoable = is_undone = False
+    written: weakref.ref[ReplacedValues] | None = None
 
     def __init__(self, trace: ArrayTrace, value: Value) -> None:
         self.trace = trace
@@ -84,6 +85,9 @@ class TracedResult:
     def dependent_failure(self, error: ShardcallError) -> ShardcallError:
         """Returns the error."""
         return error
+
+    def replaces(self, nbytes: int) -> None:
+        """Does nothing: values of a graph stay."""
 
     def refuse(self, what: str, instead: str = _BRANCH) -> NoReturn:
         """Raises TracingError.

@@ -12,7 +12,6 @@ import numpy as np
 from shardcall._src.device_arrays.array_version import ArrayBase
 from shardcall._src.device_arrays.remote_array import RemoteArray, unshaped_array
 from shardcall._src.device_arrays.views import ViewStep
-from shardcall._src.traced.references import serial_of
 from shardcall._src.traced.trace import Trace, as_view
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall_core.types.errors import ArrayLostError, TracingError
@@ -98,7 +97,7 @@ class Arguments:
     def key(self) -> Hashable:
         """The part of a program's key: the arguments that share arrays, and how; those without axes that are arrays."""
         shared = tuple(
-            (i, first, item._steps, None if first is not None else serial_of(item._store))
+            (i, first, item._steps, None if first is not None else item._store.serial)
             for i, first in self._shared.items()
             for item in self._objects[i : i + 1]
         )
