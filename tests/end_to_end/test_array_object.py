@@ -49,6 +49,9 @@ def test_python_numbers_take_the_arrays_type(strict_client):
         x = np.arange(6).astype(dtype)
         array = strict_client.put(x, mesh=sc.Mesh(x=2))
         assert (array + 1).dtype == (x + 1).dtype == x.dtype
+        for power in (2, 2.5, 0.5):
+            assert (array**power).dtype == np.power(array, power).dtype == (x**power).dtype
+        assert (2**array).dtype == (2**x).dtype
         assert (array * np.float64(2)).dtype == (x * np.float64(2)).dtype
         assert (np.float64(2) * array).dtype == (np.float64(2) * x).dtype
     with pytest.raises(sc.OperandOverflowError):
