@@ -56,7 +56,8 @@ def is_root(dtype: DType, exponent: object, *, by_operator: bool = False) -> boo
     Args:
         dtype: the element type of the base.
         exponent: the exponent, of which 0.5 is one.
-        by_operator: whether ``**`` is the function, which takes the root of all of NumPy's floats and complex numbers for one of Python.
+        by_operator: whether ``**`` is the function, which takes the root of all floats and complex numbers of NumPy for
+            a number of Python.
     """
     if not isinstance(exponent, float | np.floating) or exponent != 0.5:
         return False
