@@ -79,7 +79,8 @@ DIVERGENCES: Mapping[str, str] = {
     r"np.repeat\(.*2\*\*40": "NumPy has no memory for the result; a trace needs none",
     r"np.bincount\(.*weights is of shape": "NumPy does not look at the weights of no integers",
     r"np.histogram(2d|dd)\(.*weights is of shape": "NumPy does not look at the weights of no numbers",
-    r"(cumulative_\w+|unstack)\(.*axis=\(.*an? (integer|int)": "NumPy takes a tuple of one axis; an axis is an integer",
+    r"(cumulative_\w+|(lin|log|geom)space|unstack)\(.*axis=\(.*an? (integer|int)": "NumPy takes a tuple of "
+    "one axis; an axis is an integer",
     r"np.unstack\(.*axis=\(": "NumPy takes a tuple of one axis; an axis is an integer",
     r"np.convolve\(.*object too deep": "convolve works along an axis of arrays of more axes, too",
     r"\] = .*setting an array element with a sequence": "an array of one element broadcasts to an element",

@@ -54,6 +54,10 @@ def test_python_numbers_take_the_arrays_type(strict_client):
         x = np.arange(1, 7).astype(dtype)
         array = strict_client.put(x, mesh=sc.Mesh(x=2))
         assert (array + 1).dtype == (x + 1).dtype == x.dtype
+        for power in (2, 2.5, 0.5):
+            assert (array**power).dtype == (x**power).dtype
+            assert np.power(array, power).dtype == np.power(x, power).dtype
+        assert (2**array).dtype == (2**x).dtype
         assert (array * np.float64(2)).dtype == (x * np.float64(2)).dtype
         assert (np.float64(2) * array).dtype == (np.float64(2) * x).dtype
         for name, number in itertools.product(ARITHMETIC, (2, 2.5)):

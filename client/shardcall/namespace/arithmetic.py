@@ -8,6 +8,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.array_operators import is_root
 from shardcall._src.device_arrays.operands import OperandLike
+from shardcall.methods import KernelMethods
 from shardcall.namespace.base import NamespaceBase, converted, is_number, namespace_of, type_of
 from shardcall.namespace.integers import integer
 
@@ -20,9 +21,11 @@ def angle(  # with NumPy's second argument
     return xp.degrees(angle) if deg else angle
 
 
-def power(xp: NamespaceBase, x: OperandLike, y: OperandLike) -> Any:
-    """Returns a power, as ``numpy.power``."""
-    return xp.sqrt(x) if not is_number(x) and is_root(type_of(x).dtype, y) else xp._named("power", x, y, options={})
+def power(xp: NamespaceBase, x: OperandLike, y: OperandLike, **options: Any) -> Any:
+    """Returns a power, as ``numpy.power``; options are those of `Client.power`."""
+    if not is_number(x) and is_root(type_of(x).dtype, y):
+        return xp.sqrt(x, **options)
+    return KernelMethods.power(xp, x, y, **options)
 
 
 def round(xp: NamespaceBase, x: OperandLike, decimals: int = 0) -> Any:  # noqa: A001  # NumPy's name

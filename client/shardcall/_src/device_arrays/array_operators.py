@@ -10,7 +10,7 @@ import numpy as np
 
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
-from shardcall_core.element_types import DType, is_inexact
+from shardcall_core.element_types import DType
 from shardcall_core.types.tracebacks import shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
@@ -56,12 +56,13 @@ def is_root(dtype: DType, exponent: object, *, by_operator: bool = False) -> boo
     Args:
         dtype: the element type of the base.
         exponent: the exponent, of which 0.5 is one.
-        by_operator: whether ``**`` is the function, which takes the root of all inexact numbers for one of Python.
+        by_operator: whether ``**`` is the function, which takes the root of all floats and complex numbers of NumPy for
+            a number of Python.
     """
     if not isinstance(exponent, float | np.floating) or exponent != 0.5:
         return False
     if by_operator and type(exponent) is float:
-        return is_inexact(dtype)
+        return dtype.kind in "fc"
     return dtype in (np.float32, np.float64) and np.result_type(dtype, exponent) == dtype
 
 
