@@ -459,10 +459,16 @@ class _Drawing:
 
     def failing_write(self) -> str:
         """Draws a write that fails by its values, of which a reader on the mesh learns; the array stays as it is."""
-        text, _ = self.picked_view((0, 0, 1, 2), lambda x: x.dtype.kind == "i" and x.size > 0)
+        text, x = self.picked_view((0, 0, 1, 2), lambda x: x.dtype.kind == "i" and x.size > 0)
+        if not any(np.shares_memory(x, value) for value in live(self.space).values()):
+            raise _Unfit  # nobody would read the error
         power = self.chance.choice(("-1", f"(0 * {text} - 1)"))
         return self.chance.choice(
-            (f"{text} **= {power}", f"np.power({text}, {power}, out={text})", f"{text}[...] **= {power}")
+            (
+                f"{text} **= {power}" if text.isidentifier() else f"{text}[:] **= {power}",
+                f"np.power({text}, {power}, out={text})",
+                f"{text}[...] **= {power}",
+            )
         )
 
     def out(self) -> str:
