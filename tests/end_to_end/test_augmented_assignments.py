@@ -114,5 +114,3 @@ def test_attributes_are_not_set(put):
     for name in ("dtype", "strides", "base", "label"):
         with pytest.raises(AttributeError, match=f"'{name}' of a RemoteArray cannot be set"):
             setattr(h, name, 0)
-    with pytest.raises(AttributeError, match="writeable of an array on the mesh cannot be set"):
-        h.flags.writeable = False

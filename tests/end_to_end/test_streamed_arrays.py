@@ -3,6 +3,7 @@
 import asyncio
 import math
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -253,7 +254,7 @@ def test_large_arrays_are_copied_by_other_methods(client):
         np.testing.assert_array_equal(client.submit("add", client.put(x), 1).get(), x + 1)
 
 
-def test_the_error_of_a_read_is_that_of_the_call_with_its_line(only_streamed):
+def test_the_error_of_a_read_is_that_of_the_call_with_its_line(only_streamed, monkeypatch):
     x = only_streamed.put(np.arange(4))
     for _ in range(2):
         bad = only_streamed.submit("power", x, -1)
@@ -265,6 +266,7 @@ def test_the_error_of_a_read_is_that_of_the_call_with_its_line(only_streamed):
             bad.get()
     only_streamed.synchronize()
     results = [only_streamed.submit("power", x, -1)]
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # where `repr` raises no error
     wait_for(lambda: repr(results[0]) == "<RemoteArray int64[4], failed>")
     np.testing.assert_array_equal(x.get(), np.arange(4))
     results.clear()

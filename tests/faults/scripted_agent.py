@@ -8,6 +8,7 @@ from typing import Any, Self
 import grpc
 
 from shardcall.v1 import server_info_service_pb2
+from shardcall_core.versions import build_version
 from shardcall_worker.v1 import host_service_pb2
 
 _METHOD = "/shardcall_worker.v1.HostService/Join"
@@ -16,7 +17,7 @@ _TIMEOUT_S = 60.0
 
 def hello(name: str = "made", *, devices: int = 2, **versions: str) -> bytes:
     """An agent's first message, with other versions where they are passed."""
-    installed = {package: version(package) for package in ("shardcall", "jax", "jaxlib")}
+    installed = {"shardcall": build_version(), "jax": version("jax"), "jaxlib": version("jaxlib")}
     message = host_service_pb2.Hello(
         name=name,
         address="127.0.0.1",

@@ -2,7 +2,6 @@
 
 import errno
 import stat
-from unittest.mock import Mock
 
 import pytest
 import structlog
@@ -11,6 +10,7 @@ from rows import rows
 from typer.testing import CliRunner
 
 from shardcall.cli.app import make_app
+from shardcall_core.wire.private_files import read_file
 from shardcall_server.certificate_authority import CertificatesError, host_of, make_authority, renew
 from shardcall_server.frontend.access import certificates
 from shardcall_server.frontend.access.certificates import Certificates, connect_arguments
@@ -45,14 +45,17 @@ def test_complete_files_are_taken_and_a_client_certificate_beside_the_servers_is
 def test_a_new_certificate_is_taken_although_it_could_not_be_read_at_first(folder, monkeypatch):
     files = Certificates(settings(folder))
     renew(folder, (), 30)
-    with structlog.testing.capture_logs() as lines:
-        with monkeypatch.context() as without_files:
-            without_files.setattr(
-                certificates, "read_file", Mock(side_effect=OSError(errno.EMFILE, "Too many open files"))
-            )
-            for _ in range(2):
-                files._reload_changed()
-        files._reload_changed()
+    reads = [OSError(errno.EMFILE, "Too many open files")] * 2 + [read_file] * 2  # of two files
+
+    def read(path: str, *limits: int, **options: bool) -> bytes:
+        if isinstance(following := reads.pop(0), OSError):
+            raise following
+        return following(path, *limits, **options)
+
+    with structlog.testing.capture_logs() as lines, monkeypatch.context() as few_files:
+        few_files.setattr(certificates, "read_file", read)
+        while reads:
+            files._reload_changed()
     assert [line["event"].partition(";")[0] for line in lines] == [
         "invalid new certificate ignored",
         "certificate reloaded",

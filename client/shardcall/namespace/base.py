@@ -62,11 +62,6 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
     def __repr__(self) -> str:
         return f"<functions of arrays of {self._client!r}>"
 
-    def _named(self, kernel: str, *operands: OperandLike | None, options: Any, **parameters: Any) -> Any:
-        if options.get("out", 0) is None:  # which libraries pass on from functions of NumPy
-            options = {name: value for name, value in options.items() if name != "out"}
-        return super()._named(kernel, *operands, options=options, **parameters)
-
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call of any kernel, as `Client.submit`."""
         if BucketedArray in map(type, operands):
