@@ -140,11 +140,11 @@ def test_unless_the_server_is_strict_no_call_waits_and_a_failure_names_what_was_
     for _ in range(2):
         require(runner, arctan)
     assert not arctan.trusted
-    made = Mock(untested=runner.untested(arctan, []))
-    made_of_it = Mock(untested=runner.untested(derived, [made]))
+    early = Mock(untested=runner.untested(arctan, []))
+    derived_array = Mock(untested=runner.untested(derived, [early]))
     require(runner, program("diff", "halo"))
     wait_for(lambda: runs(worker) == ["trig"])
-    assert runner.suspicion(made) == ""
+    assert runner.suspicion(early) == ""
     with capture_logs() as logs:
         worker.say(worker.got[-1].call_id, known_answer_run={"failures": [WRONG]})
         wait_for(lambda: logs)
@@ -153,13 +153,13 @@ def test_unless_the_server_is_strict_no_call_waits_and_a_failure_names_what_was_
     (failure,) = runner.state().failures
     assert (failure.calls, logs[0]["calls_before"], logs[0]["last_calls_before"]) == (2, 2, ["an id of a"] * 2)
     expected = f"kernel 'arctan', which failed the known-answer test 'trig': {WRONG.detail}"
-    assert runner.suspicion(made) == runner.suspicion(made_of_it) == expected
+    assert runner.suspicion(early) == runner.suspicion(derived_array) == expected
 
 
 @pytest.mark.parametrize("runner", [False], indirect=True)
 def test_an_idle_mesh_tests_the_kernels_in_use_first(runner, start, monkeypatch):
     monkeypatch.setattr(module, "_PAUSE_S", 0.0)
-    first, second = NAMES
+    second = [*NAMES][1]
     start(runner, worker := host())
     diff = program("diff", second)
     require(runner, diff)

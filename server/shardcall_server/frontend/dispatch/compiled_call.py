@@ -115,7 +115,7 @@ class CompiledCall:
 
     @property
     def answer(self) -> kernel_pb2.CacheAnswer:
-        """Whether the program existed, and whether tests of it are pending; do not modify it."""
+        """The origin of the program, and whether tests of it are pending; do not modify it."""
         answer = self.entry.answer
         if not self.entry.program.trusted:
             answer = kernel_pb2.CacheAnswer()
