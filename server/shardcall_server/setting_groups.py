@@ -287,6 +287,11 @@ class ProgramSettings(BaseModel):
         description="Selection of a strategy for auto: measured times the strategies that support a call, once; "
         "fixed uses the kernel's rule.",
     )
+    known_answers: Literal["beside", "strict"] = Field(
+        "beside",
+        description="Tests of the compiler by known answers: beside runs those of a kernel beside its first calls; "
+        "strict lets the calls wait for them.",
+    )
     max_timing_s: float = Field(
         0.5, gt=0, le=600, description="Maximum seconds on the mesh for timing the strategies of one call."
     )

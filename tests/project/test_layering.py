@@ -234,7 +234,7 @@ FOLDERS = {
         array_functions: core numerics stencils; products: core; graphs: array_functions core elementwise stencils
     """,
     "shardcall_server.frontend": """
-        files; access: files; rpc: access; memory: files rpc; workers: memory rpc; programs: rpc workers;
+        files; access: files; rpc: access; memory: files rpc; workers: memory rpc; programs: memory rpc workers;
         autotune: programs rpc workers; observability: access autotune programs rpc;
         hosts: access files memory observability rpc workers; dispatch: files memory programs rpc workers;
         inference: dispatch memory rpc; services: access dispatch files inference memory observability rpc workers;

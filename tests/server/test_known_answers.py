@@ -79,10 +79,10 @@ def start(run) -> object:
 
 
 @pytest.fixture
-def runner(tmp_path, monkeypatch):
-    """A runner with a file in the test's folder, which runs no test by itself unless the test requests it."""
+def runner(tmp_path, monkeypatch, request):
+    """A strict runner with a file in the test's folder, which runs no test by itself unless the test requests it."""
     monkeypatch.setattr(module, "_QUIET_S", 3600.0)
-    started_runner = KnownAnswerRunner(Verdicts(str(tmp_path)))
+    started_runner = KnownAnswerRunner(Verdicts(str(tmp_path)), is_strict=getattr(request, "param", True))
     yield started_runner
     started_runner.close()
 
@@ -130,6 +130,44 @@ def test_between_tests_the_mesh_rests_unless_a_call_waits(runner, start, monkeyp
     assert runs(worker) == [first]
     require(runner, program("sin", second))
     assert runs(worker) == [first, second]
+
+
+@pytest.mark.parametrize("runner", [False], indirect=True)
+def test_unless_the_server_is_strict_no_call_waits_and_a_failure_names_what_was_answered(runner, start, monkeypatch):
+    monkeypatch.setattr(module, "_LATEST_S", 0.0)  # however busy the mesh is
+    start(runner, worker := host_that_answers())
+    arctan, derived = program("arctan", "trig"), program("transpose")
+    for _ in range(2):
+        require(runner, arctan)
+    assert not arctan.trusted
+    early = Mock(untested=runner.untested(arctan, []))
+    derived_array = Mock(untested=runner.untested(derived, [early]))
+    require(runner, program("diff", "halo"))
+    wait_for(lambda: runs(worker) == ["trig"])
+    assert runner.suspicion(early) == ""
+    with capture_logs() as logs:
+        worker.say(worker.got[-1].call_id, known_answer_run={"failures": [WRONG]})
+        wait_for(lambda: logs)
+    with refusals.refused(Reason.KERNEL_FAILED_KNOWN_ANSWERS):
+        require(runner, arctan)
+    (failure,) = runner.state().failures
+    assert (failure.calls, logs[0]["calls_before"], logs[0]["last_calls_before"]) == (2, 2, ["an id of a"] * 2)
+    expected = f"kernel 'arctan', which failed the known-answer test 'trig': {WRONG.detail}"
+    assert runner.suspicion(early) == runner.suspicion(derived_array) == expected
+
+
+@pytest.mark.parametrize("runner", [False], indirect=True)
+def test_an_idle_mesh_tests_the_kernels_in_use_first(runner, start, monkeypatch):
+    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
+    second = [*NAMES][1]
+    start(runner, worker := host())
+    diff = program("diff", second)
+    require(runner, diff)
+    wait_for(lambda: runs(worker) == [second])
+    wait_for(lambda: runner.state().passed == 1)
+    require(runner, diff)
+    assert diff.trusted
+    assert runner.untested(diff, []) == ()
 
 
 def test_a_kernel_that_fails_is_refused_and_those_beside_it_are_not(runner, start):

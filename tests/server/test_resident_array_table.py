@@ -19,6 +19,7 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.token_fields import PrincipalLimits
 from shardcall_server.frontend.memory.lease_timer import LeaseTimer
+from shardcall_server.frontend.memory.leases import UntestedKernel
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 
 MAX_BYTES, MAX_LEASE_BYTES, LEASE_S = 100, 70, 10.0
@@ -44,6 +45,20 @@ def test_an_array_is_returned_and_described_as_it_was_put(table):
     description = resident.describe()
     assert (description.handle, description.mesh) == (resident.handle, mesh)
     assert (description.placement, description.device_bytes) == (placement, 16)
+
+
+def test_an_array_of_a_kernel_that_failed_a_test_since_is_refused_by_the_field_and_listed_as_suspect():
+    failed: set[UntestedKernel] = set()
+    table = leasing_table(suspicion=lambda it: "kernel 'diff'" if failed & {*it.untested} else "").array_table
+    untested = UntestedKernel("digest", "diff")
+    early, others = (commit(table.reserve(OURS, 1, untested=kernels), 1) for kernels in ((untested,), ()))
+    table.check_values(early)
+    failed.add(untested)
+    table.check_values(others)
+    error = refusal(table.check_values, early, "operand 1")
+    assert (error.reason, error.field) == (Reason.KERNEL_FAILED_KNOWN_ANSWERS, "operand 1")
+    assert "computed by kernel 'diff', before" in error.message
+    assert [table.describe(resident).suspect for resident in (early, others)] == ["kernel 'diff'", ""]
 
 
 def test_leases_list_their_arrays_oldest_first(table):

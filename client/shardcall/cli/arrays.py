@@ -225,6 +225,7 @@ def _listed_entry(array: RemoteArray, listed: ListedArray) -> dict[str, Any]:
         "age_s": listed.age_s,
         "expires_in_s": listed.expires_in_s,
         "in_checkpoint": listed.in_checkpoint,
+        "suspect": listed.suspect,
     }
 
 

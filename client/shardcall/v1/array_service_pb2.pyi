@@ -142,6 +142,7 @@ class ArrayDescription(_message.Message):
     GUESTS_FIELD_NUMBER: _builtins.int
     IN_CHECKPOINT_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    SUSPECT_FIELD_NUMBER: _builtins.int
     handle: _builtins.bytes
     """The handle: 16 bytes."""
     device_bytes: _builtins.int
@@ -158,6 +159,11 @@ class ArrayDescription(_message.Message):
     """
     in_checkpoint: _builtins.bool
     """Whether the last checkpoint has the array with these values."""
+    suspect: _builtins.str
+    """A kernel that computed the array or an operand of it, and has failed a
+    known-answer test since, with the test: the values may be wrong, and the array
+    can be neither read nor used. Empty otherwise.
+    """
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh, with its device ids."""
@@ -188,10 +194,11 @@ class ArrayDescription(_message.Message):
         guests: _abc.Iterable[Global___ArrayGuest] | None = ...,
         in_checkpoint: _builtins.bool = ...,
         version: Global___NameVersion | None = ...,
+        suspect: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "expires_in_seconds", b"expires_in_seconds", "mesh", b"mesh", "placement", b"placement", "version", b"version"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "guests", b"guests", "handle", b"handle", "in_checkpoint", b"in_checkpoint", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds", "age_seconds", b"age_seconds", "device_bytes", b"device_bytes", "expires_in_seconds", b"expires_in_seconds", "guests", b"guests", "handle", b"handle", "in_checkpoint", b"in_checkpoint", "mesh", b"mesh", "name", b"name", "owner", b"owner", "placement", b"placement", "suspect", b"suspect", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__expires_in_seconds: _TypeAlias = _typing.Literal["expires_in_seconds"]  # noqa: Y015
     _WhichOneofArgType__expires_in_seconds: _TypeAlias = _typing.Literal["_expires_in_seconds", b"_expires_in_seconds"]  # noqa: Y015

@@ -834,6 +834,7 @@ class CacheAnswer(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     EXPLANATION_FIELD_NUMBER: _builtins.int
     FROM_DISK_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWERS_PENDING_FIELD_NUMBER: _builtins.int
     outcome: Global___CacheOutcome.ValueType
     """Hit or miss."""
     explanation: _builtins.str
@@ -844,16 +845,19 @@ class CacheAnswer(_message.Message):
     """After a miss: whether the compiled program was loaded from the cache on
     disk.
     """
+    known_answers_pending: _builtins.bool
+    """Whether a known-answer test of a kernel in the program has not run yet."""
     def __init__(
         self,
         *,
         outcome: Global___CacheOutcome.ValueType = ...,
         explanation: _builtins.str = ...,
         from_disk: _builtins.bool = ...,
+        known_answers_pending: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "from_disk", b"from_disk", "outcome", b"outcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation", b"explanation", "from_disk", b"from_disk", "known_answers_pending", b"known_answers_pending", "outcome", b"outcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -143,8 +143,8 @@ Global___GetServerInfoResponse: _TypeAlias = GetServerInfoResponse  # noqa: Y015
 @_typing.final
 class KnownAnswers(_message.Message):
     """The results of a server's known-answer tests. Each test runs programs whose
-    results are known: before the first answer of a kernel that depends on it, or
-    while the mesh is idle.
+    results are known: beside the first calls of a kernel that depends on it, before
+    them if the server is strict, or while the mesh is idle.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -184,22 +184,26 @@ class FailedKnownAnswer(_message.Message):
     KERNEL_FIELD_NUMBER: _builtins.int
     KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    CALLS_FIELD_NUMBER: _builtins.int
     kernel: _builtins.str
     """The kernel."""
     known_answer: _builtins.str
     """The test's name, such as "elementwise float64 1/5" or "halo exchange"."""
     detail: _builtins.str
     """The difference that the test found, as text."""
+    calls: _builtins.int
+    """The number of calls of the kernel that had been answered before."""
     def __init__(
         self,
         *,
         kernel: _builtins.str = ...,
         known_answer: _builtins.str = ...,
         detail: _builtins.str = ...,
+        calls: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "kernel", b"kernel", "known_answer", b"known_answer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls", b"calls", "detail", b"detail", "kernel", b"kernel", "known_answer", b"known_answer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

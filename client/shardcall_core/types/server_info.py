@@ -62,14 +62,17 @@ class FailedKnownAnswer:
         kernel: the kernel, which is refused.
         known_answer: the test's name, such as ``elementwise float64 1/5`` or ``halo exchange``.
         detail: the failure, such as ``3584 of 4096 elements are wrong``.
+        calls: the number of calls of the kernel that had been answered before; the server's log names the last ones.
     """
 
     kernel: str
     known_answer: str
     detail: str
+    calls: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kernel} ({self.known_answer}: {self.detail})"
+        before = f"; {self.calls} calls had been answered before" if self.calls else ""
+        return f"{self.kernel} ({self.known_answer}: {self.detail}{before})"
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,7 @@ def from_proto(message: server_info_service_pb2.GetServerInfoResponse) -> Server
 
 def known_answers_from_proto(message: server_info_service_pb2.KnownAnswers) -> KnownAnswers:
     """Returns the results of known-answer tests in a message."""
-    failures = (FailedKnownAnswer(item.kernel, item.known_answer, item.detail) for item in message.failures)
+    failures = (FailedKnownAnswer(item.kernel, item.known_answer, item.detail, item.calls) for item in message.failures)
     return KnownAnswers(message.passed, message.pending, tuple(failures))
 
 

@@ -29,6 +29,7 @@ SETTINGS = frozenset(
         "insecure_allow_remote",
         "lease_s",
         "live_page",
+        "known_answers",
         "log_level",
         "max_bytes_in_flight",
         "max_bytes_per_client",

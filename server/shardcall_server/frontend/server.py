@@ -154,9 +154,13 @@ class FrontEnd:
         self._autotuner = _autotuner(settings)
         limits_of = self._tokens.limits_of if self._tokens else no_limits
         self._array_folder = _array_folder(settings, limits_of)
-        self._known_answers = KnownAnswerRunner(Verdicts(settings.cache_dir))
+        self._known_answers = KnownAnswerRunner(
+            Verdicts(settings.cache_dir), is_strict=settings.known_answers == "strict"
+        )
         checkpoints = self._array_folder.checkpoints if self._array_folder else None
-        self._host_resources = HostResources(settings, lambda: self._supervisor.session, limits_of, checkpoints)
+        self._host_resources = HostResources(
+            settings, lambda: self._supervisor.session, limits_of, checkpoints, self._known_answers.suspicion
+        )
         self._restorer = CheckpointRestorer(checkpoints, self._host_resources) if checkpoints else None
         self._idempotency = IdempotencyTable()
         self._token_watch = TokenWatch()
@@ -275,7 +279,7 @@ class FrontEnd:
         # converts one to the other.
         idempotency = self._idempotency
         runner = KernelRunner(execution, host_resources.buffer_allocator, host_resources.array_table, settings)
-        reader = ArrayReader(self._supervisor, host_resources.buffer_allocator, queue, settings)
+        reader = ArrayReader(self._supervisor, host_resources, queue, settings)
         writer = ArrayWriter(
             self._supervisor, host_resources.buffer_allocator, host_resources.array_table, queue, settings
         )

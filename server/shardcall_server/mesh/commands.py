@@ -82,7 +82,7 @@ class Commands:
         platform: Platform,
         compiler: Compiler,
     ) -> None:
-        self.known_answers = KnownAnswerTests(Suite(kernels, platform))
+        self.known_answers = KnownAnswerTests(Suite(kernels, platform), compiler.test)
         self._link = link
         self._compiler = compiler
         devices = range(len(jax.devices()))
@@ -101,6 +101,7 @@ class Commands:
         # and could deadlock.
         compile_threads = COMPILE_THREADS if jax.process_count() == 1 else 1
         self._compilers = ThreadPoolExecutor(compile_threads, thread_name_prefix="compile")
+        self._testers = ThreadPoolExecutor(1, "known-answer") if compiler.can_end else self._compilers
         self._finishers = ThreadPoolExecutor(_FINISH_THREADS, thread_name_prefix="finish")
         self._file_threads = ThreadPoolExecutor(_FILE_THREADS, thread_name_prefix="file")
         self._profile_thread = ThreadPoolExecutor(1, thread_name_prefix="profile")  # writing files takes long
@@ -231,6 +232,8 @@ class Commands:
         """Waits for the commands that were begun."""
         self._planner.shutdown()
         self._compilers.shutdown(cancel_futures=True)
+        self._compiler.close()
+        self._testers.shutdown(cancel_futures=True)
         self._finishers.shutdown()
         self._profile_thread.shutdown()  # behind the finishers, which may end a recording
         self._file_threads.shutdown()
@@ -274,7 +277,7 @@ class Commands:
     def _check_known_answer(self, message: link_pb2.FrontEndMessage) -> None:
         answer = CommandAnswer(self._link, message.call_id)
         if message.HasField("compile_known_answer"):
-            self._compilers.submit(self._compile_known_answer, answer, message.compile_known_answer.name)
+            self._testers.submit(self._compile_known_answer, answer, message.compile_known_answer.name)
             return
         with answer:
             finish = self.known_answers.launch(message.run_known_answer.name)
@@ -282,7 +285,7 @@ class Commands:
 
     def _compile_known_answer(self, answer: CommandAnswer, name: str) -> None:
         with answer:
-            answer.send(compiling=link_pb2.Compiling())
+            answer.send(compiling=link_pb2.Compiling(in_compiler_process=self._compiler.can_end))
             answer.send(known_answer_compiled=self.known_answers.compile(name))
 
     def _finish_known_answer(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -14,10 +16,14 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.program import CallsPythonError, compile_parts, is_out_of_memory
 from shardcall_server.kernels.core.kernel import Kernel
+from shardcall_server.known_answers.suite import Suite
 from shardcall_server.mesh.failures import compile_failed, failure_of
+from shardcall_server.mesh.known_answers import run_of
 from shardcall_server.mesh.resolver import Resolver
 from shardcall_worker.v1 import link_pb2
 
+_TEST_NICENESS = 10
+_TESTER_IDLE_S = 30.0
 _MAX_RETAINED_BYTES = 256 << 20  # of caches and of the heap; a process that keeps more ends after its job
 
 
@@ -25,20 +31,25 @@ def serve_jobs(connection: Connection, kernels: Mapping[str, Kernel], platform: 
     """Compiles the jobs of a worker until the worker has gone, or this process has grown.
 
     Args:
-        connection: yields serialized `Prepare` commands, and takes a serialized `CompilationOutcome` for each.
+        connection: yields serialized `CompilerJob` messages, and takes a serialized `CompilationOutcome` for each.
         kernels: the kernels by name.
         platform: the properties of this process that are part of every key.
         max_bytes: the maximum bytes that the compilations may allocate.
     """
     resolver = Resolver(kernels, platform, range(len(jax.devices())))
+    suite = partial(Suite, kernels, platform)
     _limit_memory(max_bytes)
     with suppress(OSError):  # if the host runs out of memory, the kernel ends this process and not the worker
         Path("/proc/self/oom_score_adj").write_text("1000")
     resident_bytes = _memory("RssAnon")
     while _memory("RssAnon") - resident_bytes < _MAX_RETAINED_BYTES:
         try:
-            command = link_pb2.Prepare.FromString(connection.recv_bytes())
-            connection.send_bytes(_compile(command, resolver, max_bytes).SerializeToString())
+            job = link_pb2.CompilerJob.FromString(connection.recv_bytes())
+            is_test = job.HasField("known_answer")
+            outcome = _test(suite(), job.known_answer.name) if is_test else _compile(job.prepare, resolver, max_bytes)
+            connection.send_bytes(outcome.SerializeToString())
+            if is_test and not connection.poll(_TESTER_IDLE_S):
+                return
         except (EOFError, OSError):
             return
 
@@ -61,6 +72,16 @@ def _compile(command: link_pb2.Prepare, resolver: Resolver, max_bytes: int) -> l
                 f"compiling kernel {resolved.kernel.name!r} for these shapes and specs takes more than "
                 f"{max_bytes} bytes, which is --max-compiler-bytes; make the program or its constants smaller",
             ) from error
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # every job has an outcome
+        return link_pb2.CompilationOutcome(failure=failure_of(error))
+
+
+def _test(suite: Suite, name: str) -> link_pb2.CompilationOutcome:
+    """Compiles and runs a known-answer test, behind other processes that need the processor."""
+    try:
+        for thread in os.listdir("/proc/self/task"):  # Linux has a priority for each thread
+            os.setpriority(os.PRIO_PROCESS, int(thread), _TEST_NICENESS)
+        return link_pb2.CompilationOutcome(known_answer=run_of(suite.known_answers[name].compile()()()))
     except (Exception, SystemExit) as error:  # noqa: BLE001  # every job has an outcome
         return link_pb2.CompilationOutcome(failure=failure_of(error))
 

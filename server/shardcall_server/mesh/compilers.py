@@ -6,6 +6,7 @@ import math
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,7 +23,7 @@ from shardcall_server.compile_limit import compile_limit_error
 from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.failures import compile_failed, compiler_ended
 from shardcall_server.mesh.forking import ForkServer
-from shardcall_worker.v1 import link_pb2
+from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
 _MAX_IDLE = 2
 _ENDED_S = 60.0
@@ -95,6 +96,18 @@ class Compiler(ABC):
     def compile(self, job: CompilationJob) -> tuple[CompiledParts, bytes | None]:
         """Compiles a call; returns also the serialized program, or None if it cannot or need not be serialized."""
 
+    def test(self, name: str, kernels: Sequence[str]) -> known_answer_pb2.KnownAnswerRun | None:
+        """Runs a known-answer test in a process of its own; returns None if this compiler has none.
+
+        Args:
+            name: the test's name.
+            kernels: the kernels that have failed if the process ends or hangs.
+        """
+        return None
+
+    def close(self) -> None:  # noqa: B027  # as `end`
+        """Ends the process of known-answer tests."""
+
     def end(self, prepare_id: int) -> None:  # noqa: B027  # where `can_end` is False, there is nothing to do
         """Ends the compilation that the command of this id began, if a compiler process has it."""
 
@@ -138,6 +151,7 @@ class ForkedCompiler(Compiler):
         self._ended: dict[str, float] = {}  # when a compilation of a client last ended its process
         self._idle = [_CompilerProcess(fork_server)]  # it starts its devices while this process does
         self._running: dict[int, _CompilerProcess] = {}
+        self._tester: _CompilerProcess | None = None
         self._cancelled: set[int] = set()  # that `end` named before they had a process
 
     def compile(self, job: CompilationJob) -> tuple[CompiledParts, bytes | None]:
@@ -167,6 +181,34 @@ class ForkedCompiler(Compiler):
                 failure = link_pb2.Failure(reason=Reason.INTERNAL.value, message="the compiler process sent no outcome")
         raise CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
 
+    def test(self, name: str, kernels: Sequence[str]) -> known_answer_pb2.KnownAnswerRun | None:
+        """Runs a known-answer test in a process that does nothing else; a crash or a hang is a failure."""
+        job = link_pb2.CompilerJob(known_answer=known_answer_pb2.RunKnownAnswer(name=name))
+        fault = "the test ended its process"
+        for _ in range(2):  # the process may have ended for another reason
+            try:
+                self._tester = self._tester or _CompilerProcess(self._fork_server)
+                outcome = self._tester.run(job, self._max_seconds)
+            except _ForkError:
+                return None
+            except TimeoutError:
+                fault = f"the test did not end in {self._max_seconds:g} s"
+            except (EOFError, OSError):
+                pass
+            else:
+                if outcome.HasField("failure"):
+                    raise CallError(Reason(outcome.failure.reason), outcome.failure.message)
+                return outcome.known_answer
+            self.close()
+        failures = [known_answer_pb2.KnownAnswerFailure(kernel=kernel, detail=fault) for kernel in kernels]
+        return known_answer_pb2.KnownAnswerRun(failures=failures)
+
+    def close(self) -> None:
+        """Kills the process of known-answer tests."""
+        tester, self._tester = self._tester, None
+        if tester is not None:
+            tester.close()
+
     def end(self, prepare_id: int) -> None:
         """Kills the process that compiles the program."""
         with self._lock:
@@ -190,7 +232,7 @@ class ForkedCompiler(Compiler):
             process = self._running[prepare_id] = _CompilerProcess(self._fork_server) if in_new else self._idle.pop()
         try:
             job.report(in_compiler_process=True)
-            outcome = process.run(job.command, max(0.0, deadline - time.monotonic()))
+            outcome = process.run(link_pb2.CompilerJob(prepare=job.command), max(0.0, deadline - time.monotonic()))
         except TimeoutError:
             raise compile_limit_error(self._max_seconds) from None
         except (EOFError, OSError):
@@ -240,15 +282,15 @@ class _CompilerProcess:
             raise _ForkError from error
         self._connection = Connection(served.detach())
 
-    def run(self, command: link_pb2.Prepare, max_seconds: float) -> link_pb2.CompilationOutcome:
-        """Compiles a call.
+    def run(self, job: link_pb2.CompilerJob, max_seconds: float) -> link_pb2.CompilationOutcome:
+        """Performs a job.
 
         Raises:
             TimeoutError: it takes too long.
             EOFError: the process has ended.
             OSError: the process has ended.
         """
-        self._connection.send_bytes(command.SerializeToString())
+        self._connection.send_bytes(job.SerializeToString())
         if not self._connection.poll(max_seconds):
             raise TimeoutError
         return link_pb2.CompilationOutcome.FromString(self._connection.recv_bytes())

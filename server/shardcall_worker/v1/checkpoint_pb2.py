@@ -26,7 +26,7 @@ from shardcall.v1 import array_pb2 as shardcall_dot_v1_dot_array__pb2
 from shardcall.v1 import mesh_pb2 as shardcall_dot_v1_dot_mesh__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$shardcall_worker/v1/checkpoint.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a\x17shardcall/v1/mesh.proto\"X\n\nCheckpoint\x12\x14\n\x0ctime_seconds\x18\x01 \x01(\x01\x12\x34\n\x06\x61rrays\x18\x02 \x03(\x0b\x32$.shardcall_worker.v1.CheckpointArray\"\xd8\x02\n\x0f\x43heckpointArray\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06handle\x18\x02 \x01(\x0c\x12%\n\x04type\x18\x03 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12 \n\x04mesh\x18\x04 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12)\n\x04spec\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpec\x12\x0c\n\x04\x66ile\x18\x06 \x01(\t\x12\x0e\n\x06offset\x18\x07 \x01(\x04\x12\x17\n\x0f\x65nds_at_seconds\x18\x08 \x01(\x01\x12\x1a\n\x12\x63reated_at_seconds\x18\t \x01(\x01\x12\x31\n\x07history\x18\n \x01(\x0b\x32 .shardcall_worker.v1.NameHistory\x12\x17\n\x0f\x62lock_checksums\x18\x0b \x03(\x06\x12\x14\n\x0ctime_seconds\x18\x0c \x01(\x01\"Y\n\x0bNameHistory\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12:\n\x0crestorations\x18\x02 \x03(\x0b\x32$.shardcall_worker.v1.NameRestoration\"X\n\x0fNameRestoration\x12\x19\n\x11time_microseconds\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x1a\n\x12\x63heckpoint_seconds\x18\x03 \x01(\x01\x42MZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$shardcall_worker/v1/checkpoint.proto\x12\x13shardcall_worker.v1\x1a\x18shardcall/v1/array.proto\x1a\x17shardcall/v1/mesh.proto\"X\n\nCheckpoint\x12\x14\n\x0ctime_seconds\x18\x01 \x01(\x01\x12\x34\n\x06\x61rrays\x18\x02 \x03(\x0b\x32$.shardcall_worker.v1.CheckpointArray\"\x8f\x03\n\x0f\x43heckpointArray\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06handle\x18\x02 \x01(\x0c\x12%\n\x04type\x18\x03 \x01(\x0b\x32\x17.shardcall.v1.ArrayType\x12 \n\x04mesh\x18\x04 \x01(\x0b\x32\x12.shardcall.v1.Mesh\x12)\n\x04spec\x18\x05 \x01(\x0b\x32\x1b.shardcall.v1.PartitionSpec\x12\x0c\n\x04\x66ile\x18\x06 \x01(\t\x12\x0e\n\x06offset\x18\x07 \x01(\x04\x12\x17\n\x0f\x65nds_at_seconds\x18\x08 \x01(\x01\x12\x1a\n\x12\x63reated_at_seconds\x18\t \x01(\x01\x12\x31\n\x07history\x18\n \x01(\x0b\x32 .shardcall_worker.v1.NameHistory\x12\x17\n\x0f\x62lock_checksums\x18\x0b \x03(\x06\x12\x14\n\x0ctime_seconds\x18\x0c \x01(\x01\x12\x35\n\x08untested\x18\r \x03(\x0b\x32#.shardcall_worker.v1.UntestedKernel\"6\n\x0eUntestedKernel\x12\x14\n\x0cknown_answer\x18\x01 \x01(\x0c\x12\x0e\n\x06kernel\x18\x02 \x01(\t\"Y\n\x0bNameHistory\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12:\n\x0crestorations\x18\x02 \x03(\x0b\x32$.shardcall_worker.v1.NameRestoration\"X\n\x0fNameRestoration\x12\x19\n\x11time_microseconds\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x1a\n\x12\x63heckpoint_seconds\x18\x03 \x01(\x01\x42MZKgithub.com/shardcall/shardcall/gen/go/shardcall_worker/v1;shardcallworkerv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,9 +37,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHECKPOINT']._serialized_start=112
   _globals['_CHECKPOINT']._serialized_end=200
   _globals['_CHECKPOINTARRAY']._serialized_start=203
-  _globals['_CHECKPOINTARRAY']._serialized_end=547
-  _globals['_NAMEHISTORY']._serialized_start=549
-  _globals['_NAMEHISTORY']._serialized_end=638
-  _globals['_NAMERESTORATION']._serialized_start=640
-  _globals['_NAMERESTORATION']._serialized_end=728
+  _globals['_CHECKPOINTARRAY']._serialized_end=602
+  _globals['_UNTESTEDKERNEL']._serialized_start=604
+  _globals['_UNTESTEDKERNEL']._serialized_end=658
+  _globals['_NAMEHISTORY']._serialized_start=660
+  _globals['_NAMEHISTORY']._serialized_end=749
+  _globals['_NAMERESTORATION']._serialized_start=751
+  _globals['_NAMERESTORATION']._serialized_end=839
 # @@protoc_insertion_point(module_scope)

@@ -66,6 +66,7 @@ class CheckpointArray(_message.Message):
     HISTORY_FIELD_NUMBER: _builtins.int
     BLOCK_CHECKSUMS_FIELD_NUMBER: _builtins.int
     TIME_SECONDS_FIELD_NUMBER: _builtins.int
+    UNTESTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name, without a principal."""
     handle: _builtins.bytes
@@ -108,6 +109,12 @@ class CheckpointArray(_message.Message):
         may be shorter. None: the file was written before there were any.
         """
 
+    @_builtins.property
+    def untested(self) -> _containers.RepeatedCompositeFieldContainer[Global___UntestedKernel]:
+        """The kernels that computed the values, or an operand of them, before a
+        known-answer test of them had run.
+        """
+
     def __init__(
         self,
         *,
@@ -123,14 +130,41 @@ class CheckpointArray(_message.Message):
         history: Global___NameHistory | None = ...,
         block_checksums: _abc.Iterable[_builtins.int] | None = ...,
         time_seconds: _builtins.float = ...,
+        untested: _abc.Iterable[Global___UntestedKernel] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["history", b"history", "mesh", b"mesh", "spec", b"spec", "type", b"type"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_checksums", b"block_checksums", "created_at_seconds", b"created_at_seconds", "ends_at_seconds", b"ends_at_seconds", "file", b"file", "handle", b"handle", "history", b"history", "mesh", b"mesh", "name", b"name", "offset", b"offset", "spec", b"spec", "time_seconds", b"time_seconds", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_checksums", b"block_checksums", "created_at_seconds", b"created_at_seconds", "ends_at_seconds", b"ends_at_seconds", "file", b"file", "handle", b"handle", "history", b"history", "mesh", b"mesh", "name", b"name", "offset", b"offset", "spec", b"spec", "time_seconds", b"time_seconds", "type", b"type", "untested", b"untested"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckpointArray: _TypeAlias = CheckpointArray  # noqa: Y015
+
+@_typing.final
+class UntestedKernel(_message.Message):
+    """A kernel that computed an array before a known-answer test of it had run."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
+    KERNEL_FIELD_NUMBER: _builtins.int
+    known_answer: _builtins.bytes
+    """The digest of the test."""
+    kernel: _builtins.str
+    """The kernel."""
+    def __init__(
+        self,
+        *,
+        known_answer: _builtins.bytes = ...,
+        kernel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kernel", b"kernel", "known_answer", b"known_answer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UntestedKernel: _TypeAlias = UntestedKernel  # noqa: Y015
 
 @_typing.final
 class NameHistory(_message.Message):

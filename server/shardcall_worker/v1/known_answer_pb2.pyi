@@ -57,7 +57,8 @@ Global___KnownAnswer: _TypeAlias = KnownAnswer  # noqa: Y015
 @_typing.final
 class CompileKnownAnswer(_message.Message):
     """Compiles a known-answer test. The answer is KnownAnswerCompiled. The worker
-    keeps the program until it has run.
+    keeps the program until it has run. A worker with compiler processes has one
+    compile and run it, and keeps the results.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -632,16 +632,51 @@ class CallsPython(_message.Message):
 Global___CallsPython: _TypeAlias = CallsPython  # noqa: Y015
 
 @_typing.final
+class CompilerJob(_message.Message):
+    """A job of a compiler process."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREPARE_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def prepare(self) -> Global___Prepare:
+        """Compiles a program; the strategy is set. The answer is its
+        CompilationOutcome.
+        """
+
+    @_builtins.property
+    def known_answer(self) -> _known_answer_pb2.RunKnownAnswer:
+        """Compiles and runs a known-answer test. The answer is a CompilationOutcome
+        with its run.
+        """
+
+    def __init__(
+        self,
+        *,
+        prepare: Global___Prepare | None = ...,
+        known_answer: _known_answer_pb2.RunKnownAnswer | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "known_answer", b"known_answer", "prepare", b"prepare"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "known_answer", b"known_answer", "prepare", b"prepare"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_job: _TypeAlias = _typing.Literal["prepare", "known_answer"]  # noqa: Y015
+    _WhichOneofArgType_job: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_job) -> _WhichOneofReturnType_job | None: ...
+
+Global___CompilerJob: _TypeAlias = CompilerJob  # noqa: Y015
+
+@_typing.final
 class CompilationOutcome(_message.Message):
-    """The outcome of a compilation, from a compiler process to its worker. Its
-    commands are Prepare messages with the strategy set.
-    """
+    """The outcome of a job, from a compiler process to its worker."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PROGRAM_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
     CALLS_PYTHON_FIELD_NUMBER: _builtins.int
+    KNOWN_ANSWER_FIELD_NUMBER: _builtins.int
     program: _builtins.bytes
     """The serialized program."""
     @_builtins.property
@@ -654,18 +689,23 @@ class CompilationOutcome(_message.Message):
         it.
         """
 
+    @_builtins.property
+    def known_answer(self) -> _known_answer_pb2.KnownAnswerRun:
+        """The run of a known-answer test."""
+
     def __init__(
         self,
         *,
         program: _builtins.bytes = ...,
         failure: Global___Failure | None = ...,
         calls_python: Global___CallsPython | None = ...,
+        known_answer: _known_answer_pb2.KnownAnswerRun | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["calls_python", b"calls_python", "failure", b"failure", "outcome", b"outcome", "program", b"program"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["calls_python", b"calls_python", "failure", b"failure", "known_answer", b"known_answer", "outcome", b"outcome", "program", b"program"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_python", b"calls_python", "failure", b"failure", "outcome", b"outcome", "program", b"program"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_python", b"calls_python", "failure", b"failure", "known_answer", b"known_answer", "outcome", b"outcome", "program", b"program"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["program", "failure", "calls_python"]  # noqa: Y015
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["program", "failure", "calls_python", "known_answer"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
 

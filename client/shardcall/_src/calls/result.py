@@ -79,6 +79,7 @@ class Result(ArrayOperators, Generic[Item_co]):
         cache_hit: True if the program was in the server's cache.
         explanation: after a miss, the parts of the key that differ from the most similar key in the cache.
         from_disk: after a miss, True if the compiled program was loaded from the server's disk.
+        known_answers_pending: True if the call came before a known-answer test of a kernel in it had run.
     """
 
     arrays: tuple[Item_co, ...]
@@ -88,12 +89,18 @@ class Result(ArrayOperators, Generic[Item_co]):
     # Serialized: the message would keep the complete answer, with the arrays' bytes, in memory.
     _plan: bytes
     from_disk: bool = False
+    known_answers_pending: bool = False
 
     @cached_property
     def plan(self) -> Plan:
         """The plan of the call; parsed at first use, which is most of the work of a small call."""
         outcome = kernel_pb2.CACHE_OUTCOME_HIT if self.cache_hit else kernel_pb2.CACHE_OUTCOME_MISS
-        cache = kernel_pb2.CacheAnswer(outcome=outcome, explanation=self.explanation, from_disk=self.from_disk)
+        cache = kernel_pb2.CacheAnswer(
+            outcome=outcome,
+            explanation=self.explanation,
+            from_disk=self.from_disk,
+            known_answers_pending=self.known_answers_pending,
+        )
         return plan.from_proto(kernel_pb2.Plan.FromString(self._plan), cache)
 
     @property
@@ -283,5 +290,6 @@ def from_answer(answer: Answer, results: tuple[object, ...], round_trip_s: float
         cache_hit=answer.cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
         from_disk=answer.cache.from_disk,
         explanation=answer.cache.explanation,
+        known_answers_pending=answer.cache.known_answers_pending,
         _plan=answer.plan,
     )

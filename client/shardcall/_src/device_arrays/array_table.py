@@ -48,6 +48,7 @@ class ListedArray:
         expires_in_s: seconds until the server deletes it, unless its client renews its lease; None for no end.
         guests: the principals that it is shared with; only this one for the array of another.
         in_checkpoint: whether the last checkpoint has it with these values.
+        suspect: the kernel that computed it and has failed a known-answer test since, with the test; empty if none.
     """
 
     handle: str
@@ -60,6 +61,7 @@ class ListedArray:
     expires_in_s: float | None
     guests: tuple[ArrayGuest, ...] = ()
     in_checkpoint: bool = False
+    suspect: str = ""
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -82,6 +82,7 @@ class Plan(CallPlacements):
         cache_hit: True if the program was in the server's cache.
         explanation: after a miss, the parts of the key that differ from the most similar key in the cache.
         from_disk: after a miss, True if the compiled program was loaded from the server's disk.
+        known_answers_pending: True if a known-answer test of a kernel in the program had not run yet.
         transfers: the operands on the mesh that are moved first, to the placement that the program takes. They are a
             property of the call, not of the program. Arrays that come with the call are placed, not moved.
         reproducible: True if the results of this call are the same bits on every mesh, in every layout and by every
@@ -107,6 +108,7 @@ class Plan(CallPlacements):
     explanation: str
     strategy_timings: Mapping[str, float] = field(default_factory=dict, hash=False)
     from_disk: bool = False
+    known_answers_pending: bool = False
     transfers: tuple[Transfer, ...] = ()
     reproducible: bool = False
     steps: tuple[PlanStep, ...] = ()
@@ -163,6 +165,8 @@ class Plan(CallPlacements):
             f"  memory       {self.memory} a device",
             f"  key          {self.key_digest[:16]}, {origin}",
         ]
+        if self.known_answers_pending:
+            lines.append("  tests        known-answer tests are pending")
         # Wrapped, since it may name many parts of the key.
         miss = textwrap.fill(self.explanation, _WIDTH, initial_indent="  miss         ", subsequent_indent=" " * 15)
         return "\n".join([*lines, miss] if miss else lines)
@@ -179,6 +183,7 @@ def facts(plan: Plan) -> Mapping[str, str]:
         "passes": _passes(plan),
         "memory": f"{plan.memory} a device",
         "program": f"{plan.key_digest[:16]}, {describe_origin(cache_hit=plan.cache_hit, from_disk=plan.from_disk)}",
+        "tests": "known-answer tests are pending" if plan.known_answers_pending else "",
         "miss": plan.explanation,
     }
     return {label: row for label, row in rows.items() if row}
@@ -229,6 +234,7 @@ def from_proto(message: kernel_pb2.Plan, cache: kernel_pb2.CacheAnswer) -> Plan:
         cache_hit=cache.outcome == kernel_pb2.CACHE_OUTCOME_HIT,
         from_disk=cache.from_disk,
         explanation=cache.explanation,
+        known_answers_pending=cache.known_answers_pending,
         strategy_timings={timing.strategy: timing.seconds for timing in message.strategy_timings},
         transfers=tuple(_transfer(item, plan_mesh, operands) for item in message.transfers),
         reproducible=message.reproducible,

@@ -42,4 +42,5 @@ def listed(item: array_service_pb2.ArrayDescription) -> ListedArray:
         expires_in_s,
         tuple(ArrayGuest(guest.principal, guest.may_write) for guest in item.guests),
         item.in_checkpoint,
+        item.suspect,
     )

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.types.sizes import exact
+from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.results import add_inline_results
 from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
-from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers
+from shardcall_server.frontend.memory.call_buffers import CallBuffers
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -25,10 +26,11 @@ class ArrayReader:
     """Copies resident arrays from the mesh."""
 
     def __init__(
-        self, supervisor: MeshSupervisor, buffer_allocator: BufferAllocator, queue: MeshQueue, settings: Settings
+        self, supervisor: MeshSupervisor, host_resources: HostResources, queue: MeshQueue, settings: Settings
     ) -> None:
         self._supervisor = supervisor
-        self._buffer_allocator = buffer_allocator
+        self._buffer_allocator = host_resources.buffer_allocator
+        self._array_table = host_resources.array_table
         self._queue = queue
         self._max_inline_bytes = settings.max_inline_bytes
 
@@ -36,8 +38,9 @@ class ArrayReader:
         """Returns the mesh that holds an array.
 
         Raises:
-            CallError: ARRAY_LOST, or as `MeshSupervisor.mesh`.
+            CallError: ARRAY_LOST, KERNEL_FAILED_KNOWN_ANSWERS, or as `MeshSupervisor.mesh`.
         """
+        self._array_table.check_values(resident)
         mesh = await self._supervisor.mesh(call)
         if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)

@@ -18,6 +18,7 @@ from shardcall_server.frontend.dispatch.array_writer import device_bytes_of, pla
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.supervisor import ReadyMesh
 from shardcall_server.frontend.files.checkpoint_folder import CheckpointArray, CheckpointFolder, is_expired, time_of
+from shardcall_server.frontend.memory.leases import UntestedKernel
 from shardcall_server.frontend.memory.name_versions import restored
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
@@ -191,7 +192,8 @@ class CheckpointRestorer:
         put = link_pb2.PutArray(type=array.type, mesh=array.mesh, spec=mesh_pb2.OptionalPartitionSpec(spec=array.spec))
         array_type = decode_array_type(array.type, "type")
         nbytes = device_bytes_of(array_type, plan_of(array_type, put, len(mesh.ready.devices)))
-        reservation = self._table.reserve(secrets.token_bytes(_LEASE_ID_BYTES), nbytes, owner)
+        untested = tuple(UntestedKernel(item.known_answer.hex(), item.kernel) for item in array.untested)
+        reservation = self._table.reserve(secrets.token_bytes(_LEASE_ID_BYTES), nbytes, owner, untested)
         put.array_id = reservation.array_id
         command.files.add(
             array=put,

@@ -254,6 +254,9 @@ class _Save:
         array.ends_at_seconds = ends_at(resident.expires_at - self._table.now())
         array.time_seconds = self._time_s
         array.history.CopyFrom(resident.history)
+        array.ClearField("untested")
+        for untested in resident.untested:
+            array.untested.add(known_answer=bytes.fromhex(untested.digest), kernel=untested.kernel)
         return array
 
     def _others(self) -> list[CheckpointArray]:

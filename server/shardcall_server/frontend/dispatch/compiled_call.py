@@ -114,6 +114,16 @@ class CompiledCall:
         return any(self.placements)
 
     @property
+    def answer(self) -> kernel_pb2.CacheAnswer:
+        """The origin of the program, and whether tests of it are pending; do not modify it."""
+        answer = self.entry.answer
+        if not self.entry.program.trusted:
+            answer = kernel_pb2.CacheAnswer()
+            answer.CopyFrom(self.entry.answer)
+            answer.known_answers_pending = True
+        return answer
+
+    @property
     def plan(self) -> kernel_pb2.Plan:
         """The plan of this call; do not modify it."""
         if not self.transfers.transfers:

@@ -18,7 +18,9 @@ from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
 from shardcall_server.frontend.dispatch.transfers import check_no_transfers, find_transfers
 from shardcall_server.frontend.memory.call_buffers import CallBuffers, CallBytes, OperandSource, count_bytes
+from shardcall_server.frontend.memory.leases import UntestedKernel
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
+from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.keys import AbstractCall, RequestKey
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -259,8 +261,8 @@ class Execution:
     async def admit(self, call: ServerCall, compiled: CompiledCall) -> None:
         """Checks whether a call can be executed, before memory is reserved for it.
 
-        Waits for the known-answer tests of its program. Refuses a call whose program is quarantined, or for which the
-        devices have not enough memory beside the resident arrays.
+        Has the known-answer tests of its program run, and waits for them if the server is strict. Refuses a call whose
+        program is quarantined, or for which the devices have not enough memory beside the resident arrays.
 
         Raises:
             CallError: OUT_OF_DEVICE_MEMORY, PROGRAM_REFUSED, KERNEL_FAILED_KNOWN_ANSWERS.
@@ -268,6 +270,11 @@ class Execution:
         await self._known_answers.require(call, compiled.entry.program)
         compiled.mesh.session.quarantine.check(compiled.entry.program.key, call.owner)
         self._queue.check(compiled.device_bytes)
+
+    def untested(self, program: CachedProgram, operands: Sequence[OperandSource]) -> tuple[UntestedKernel, ...]:
+        """Returns the kernels that results depend on and that have not passed their known-answer tests."""
+        resident_arrays = [operand.resident for operand in operands if operand.resident is not None]
+        return self._known_answers.untested(program, resident_arrays)
 
     async def compiled_text(
         self, call: ServerCall, compiled: CompiledCall, operands: Sequence[OperandSource], limit_bytes: int

@@ -48,6 +48,7 @@ class HostResources:
         session: Callable[[], MeshSession | None],
         limits_of: Callable[[str], PrincipalLimits] = no_limits,
         checkpoints: CheckpointFolder | None = None,
+        suspicion: Callable[[ResidentArray], str] = lambda _: "",
     ) -> None:
         self._session = session
         self._trim_after_s = settings.trim_after_s
@@ -67,6 +68,7 @@ class HostResources:
             max_arrays=settings.max_resident_arrays,
             limits_of=limits_of,
             checkpoints=checkpoints,
+            suspicion=suspicion,
         )
         self.buffer_allocator = BufferAllocator(self.arena, self.segments)
         self._lease_timer = LeaseTimer(self.array_table)

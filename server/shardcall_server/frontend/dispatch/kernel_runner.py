@@ -139,7 +139,7 @@ class KernelRunner:
             running, compiled = await self._execution.start(call, compiled, request.operands, buffers)
             if launched is not None and not request.handles:
                 launched(())
-            response = kernel_service_pb2.ExecuteResponse(cache=compiled.entry.answer)
+            response = kernel_service_pb2.ExecuteResponse(cache=compiled.answer)
             if kept:
                 on_launch = launched if request.handles else None
                 check = partial(check_computed, call, request.operands)
@@ -198,10 +198,13 @@ class KernelRunner:
                 "send one handle for each result",
                 field="result_handles",
             )
+        untested = self._execution.untested(entry.program, request.operands)
         kept: list[Reservation] = []
         try:
             for nbytes in entry.device_bytes:
-                reservation = self._array_table.reserve(request.template.lease_id, nbytes, call.principal_name)
+                reservation = self._array_table.reserve(
+                    request.template.lease_id, nbytes, call.principal_name, untested
+                )
                 kept.append(reservation)
         except BaseException:
             for reservation in kept:

@@ -20,6 +20,19 @@ from shardcall_server.frontend.rpc.promise import Promise
 _LEASE_ID_BYTES = range(16, 65)
 
 
+@dataclass(frozen=True)
+class UntestedKernel:
+    """A kernel that computed an array before a known-answer test of it had run.
+
+    Attributes:
+        digest: the key of the test's verdict.
+        kernel: the kernel.
+    """
+
+    digest: str
+    kernel: str
+
+
 @dataclass(frozen=True, eq=False)
 class ResidentArray:
     """An array in device memory that outlives the call that made it.
@@ -39,6 +52,7 @@ class ResidentArray:
         expires_at: the moment of its end, which only an array with a name has.
         guest: the principal that its name is shared with and that has this handle; empty for the owner's array.
         history: the versions of its name; None if it has none.
+        untested: the kernels that it depends on and that had not passed a known-answer test when it was computed.
     """
 
     handle: bytes
@@ -55,6 +69,7 @@ class ResidentArray:
     expires_at: float = math.inf
     guest: str = ""
     history: NameHistory | None = None
+    untested: tuple[UntestedKernel, ...] = ()
 
     @property
     def lease_id(self) -> bytes:

@@ -45,6 +45,7 @@ from shardcall_server.frontend.memory.leases import (
     LeaseTable,
     Quota,
     ResidentArray,
+    UntestedKernel,
     check_lease_id,
 )
 from shardcall_server.frontend.memory.name_versions import ANY, NameHistory, check_seen
@@ -83,6 +84,7 @@ class ResidentArrayTable:
         max_arrays: the total number of arrays, of which one client has at most three quarters.
         limits_of: returns the present limits of a principal in the token file.
         checkpoints: the checkpoints of arrays with names; None for none.
+        suspicion: returns the kernel that computed an array and has failed a known-answer test since; empty if none.
 
     Attributes:
         device_bytes: the bytes of all arrays on the devices.
@@ -99,8 +101,10 @@ class ResidentArrayTable:
         max_arrays: int = 1 << 18,
         limits_of: Callable[[str], PrincipalLimits] = no_limits,
         checkpoints: CheckpointFolder | None = None,
+        suspicion: Callable[[ResidentArray], str] = lambda _: "",
     ) -> None:
         self._checkpoints = checkpoints
+        self._suspicion = suspicion
         self._on_delete = on_delete
         # Guards the table, its leases and their quotas; `on_delete` and `computed` run without it.
         self._lock = lock("the lock of the resident arrays")
@@ -169,13 +173,16 @@ class ResidentArrayTable:
         with self._changing():
             return {owner: (quota.arrays, quota.nbytes) for owner, quota in self._leases.by_owner().items()}
 
-    def reserve(self, lease_id: bytes, device_bytes: int, owner: str = "") -> Reservation:
+    def reserve(
+        self, lease_id: bytes, device_bytes: int, owner: str = "", untested: tuple[UntestedKernel, ...] = ()
+    ) -> Reservation:
         """Reserves quota and an id for an array; its lease is created if there is none.
 
         Args:
             lease_id: the array's lease, as the client sent it.
             device_bytes: the array's bytes on the devices.
             owner: the principal that puts it.
+            untested: the kernels that it depends on and that have not passed their known-answer tests.
 
         Raises:
             CallError: a lease id of the wrong length, or RESIDENT_LIMIT.
@@ -187,7 +194,7 @@ class ResidentArrayTable:
                 self._reserve(lease, device_bytes)
             finally:
                 self._leases.remove_if_empty(lease)
-            return Reservation(self, lease, next(self._ids), device_bytes)
+            return Reservation(self, lease, next(self._ids), device_bytes, untested)
 
     def find(self, handle: bytes, owner: str = "", field: str = "handle") -> ResidentArray:
         """Returns the array of a handle.
@@ -207,6 +214,20 @@ class ResidentArrayTable:
                 raise array_lost(handle, field, self._note(owner))
             self._leases.renew(resident.lease)
             return resident
+
+    def check_values(self, resident: ResidentArray, field: str = "handle") -> None:
+        """Refuses an array whose values may be wrong.
+
+        Raises:
+            CallError: KERNEL_FAILED_KNOWN_ANSWERS.
+        """
+        if resident.untested and (suspect := self._suspicion(resident)):
+            raise CallError(
+                Reason.KERNEL_FAILED_KNOWN_ANSWERS,
+                f"{field}: the array was computed by {suspect}, before that test had run; its values may be wrong, and "
+                "it can be neither read nor used; delete it, and compute it again on a server with another jaxlib",
+                field=field,
+            )
 
     def _note(self, owner: str, name: str = "") -> str:
         """Returns what an error about a lost array says of the last checkpoint."""
@@ -244,6 +265,7 @@ class ResidentArrayTable:
     def describe(self, resident: ResidentArray) -> array_service_pb2.ArrayDescription:
         """Returns an array's description for clients, with its age and the time of its end."""
         description, now = resident.describe(), self._clock()
+        description.suspect = self._suspicion(resident)
         description.age_seconds = max(0.0, now - resident.created_at)
         lease = resident.lease
         expires_at = max(lease.expires_at, lease.min_expires_at) if lease.lease_id else resident.expires_at
@@ -689,11 +711,19 @@ class Reservation:
     array was sent, the caller must have the mesh delete the array; if `commit` fails, ``on_delete`` is called.
     """
 
-    def __init__(self, table: ResidentArrayTable, lease: ArrayLease, array_id: int, device_bytes: int) -> None:
+    def __init__(
+        self,
+        table: ResidentArrayTable,
+        lease: ArrayLease,
+        array_id: int,
+        device_bytes: int,
+        untested: tuple[UntestedKernel, ...],
+    ) -> None:
         self._table = table
         self.lease = lease
         self.array_id = array_id
         self.device_bytes = device_bytes
+        self.untested = untested
         self.settled = False
 
     def commit(
@@ -735,6 +765,7 @@ class Reservation:
             device_bytes=device_bytes,
             computed=computed,
             created_at=self._table.now() - age_s,
+            untested=self.untested,
         )
         self._table.settle(self, resident)
         return resident

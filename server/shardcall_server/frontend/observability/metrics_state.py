@@ -124,6 +124,21 @@ def _known_answers(state: server_info_service_pb2.KnownAnswers) -> Iterator[Metr
     for kernel, count in Counter(failure.kernel for failure in state.failures).items():
         kernels.add_metric([kernel], count)
     yield kernels
+    calls = GaugeMetricFamily(
+        "shardcall_suspect_calls",
+        "Calls of a kernel that had been answered before it failed a known-answer test.",
+        labels=["kernel"],
+    )
+    for kernel, count in _suspect_calls(state).items():
+        calls.add_metric([kernel], count)
+    yield calls
+
+
+def _suspect_calls(state: server_info_service_pb2.KnownAnswers) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for failure in state.failures:
+        counts[failure.kernel] += failure.calls
+    return counts
 
 
 _OF_PRINCIPALS: Mapping[str, tuple[str, Callable[[PrincipalUsage], int]]] = {

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter, deque
+from collections.abc import Iterable
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from functools import partial
 
 import structlog
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.locks import check_held
+from shardcall_server.frontend.memory.leases import ResidentArray, UntestedKernel
 from shardcall_server.frontend.programs.cache_entry import CachedProgram
 from shardcall_server.frontend.programs.task_thread import TaskThread
 from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
@@ -20,8 +25,11 @@ from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
-_QUIET_S = 1.0  # the idle time of the mesh before a test that no call waits for
-_REST = 9  # pause after a test, in its durations, unless a call waits: tests take a tenth of the time at most
+_QUIET_S = 1.0  # the idle time of the mesh before a test of kernels that no call has used
+_PAUSE_S = 0.1  # the same of kernels in use
+_LATEST_S = 60.0  # after its first use a kernel is tested, even if the mesh is busy
+_REST = 9  # pause after a test, in its durations, unless its kernels are in use: tests take a tenth of the time at most
+_MAX_NAMED = 100  # calls of untested kernels that the log names if the test fails
 _POLL_S = 0.25
 _MAX_ATTEMPTS = 3  # to run one test; then it has no verdict
 _MAX_SUSPECTED = 3  # times that the mesh ended while a test and other programs were under way
@@ -36,7 +44,10 @@ class _Test:
         kernels: the kernels that it vouches for.
         digest: the key of its verdict.
         verdict: its outcome, once it has run.
+        used_at_s: the moment of the first call of a program that it vouches for; infinite before.
         is_awaited: whether a call waits for it.
+        calls: the number of calls of each kernel before the verdict.
+        callers: the last of these calls: the kernel, the id and the owner.
         attempts: the number of runs without a verdict.
         suspected: the number of times that the mesh ended while it and other programs were running.
     """
@@ -45,9 +56,16 @@ class _Test:
     kernels: tuple[str, ...]
     digest: str
     verdict: Future[Verdict] = field(default_factory=Future)
+    used_at_s: float = math.inf
     is_awaited: bool = False
+    calls: Counter[str] = field(default_factory=Counter)
+    callers: deque[tuple[str, str, str]] = field(default_factory=partial(deque, maxlen=_MAX_NAMED))
     attempts: int = 0
     suspected: int = 0
+
+    def kernels_of(self, program: CachedProgram) -> list[str]:
+        """Returns the kernels of a program that the test vouches for."""
+        return [kernel for kernel in _kernels_in(program) if kernel in self.kernels]
 
     @property
     def pending(self) -> Verdict:
@@ -56,17 +74,19 @@ class _Test:
 
 
 class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
-    """Runs the tests of the present mesh one after the other: while it is idle, or when a call waits for one.
+    """Runs the tests of the present mesh one after the other, those of kernels in use first.
 
     A verdict holds for every mesh with the same digest: after a restart of the mesh no test runs again.
 
     Args:
         verdicts: the verdicts of earlier tests.
+        is_strict: True if calls wait for the tests of their kernels.
     """
 
-    def __init__(self, verdicts: Verdicts) -> None:
+    def __init__(self, verdicts: Verdicts, *, is_strict: bool = False) -> None:
         super().__init__("known-answers", _POLL_S)
         self._verdicts = verdicts
+        self._is_strict = is_strict
         self._tests: dict[str, _Test] = {}
         self._session: MeshSession | None = None
         self._jaxlib = ""
@@ -98,23 +118,24 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         return test
 
     async def require(self, call: ServerCall, program: CachedProgram) -> None:
-        """Waits until the tests that vouch for a program have run.
+        """Has the tests run that vouch for a program; waits for them if the server is strict.
 
         Raises:
             CallError: KERNEL_FAILED_KNOWN_ANSWERS; or the call's deadline passed, or its caller left.
         """
-        if program.trusted:
-            return
-        for name in program.known_answers:
-            test = self._tests.get(name)
-            if test is not None and not test.verdict.done():
-                with self._changed:
-                    test.is_awaited = True
-                    self._changed.notify()
+        for test in () if program.trusted else self._pending_of(program):
+            with self._changed:
+                test.used_at_s = min(test.used_at_s, time.monotonic())
+                test.is_awaited = self._is_strict
+                self._changed.notify()
+            if self._is_strict:
                 with call.phase("queue"):
-                    await call.wait(test.verdict, f"waiting for the known-answer test {name!r}")
+                    await call.wait(test.verdict, f"waiting for the known-answer test {test.name!r}")
         self.check(program)
-        program.trusted = True
+        for test in () if program.trusted else self._pending_of(program):
+            for kernel in test.kernels_of(program):
+                test.calls[kernel] += 1
+                test.callers.append((kernel, call.request_id, call.owner))
 
     def check(self, program: CachedProgram) -> None:
         """Refuses a program of which a kernel is known to fail a test.
@@ -129,9 +150,44 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             if test is None or not test.verdict.done():
                 continue
             failures = test.verdict.result().failures
-            for kernel in program.kernels or (program.kernel,):
+            for kernel in _kernels_in(program):
                 if (detail := failures.get(kernel)) is not None:
                     raise _refusal(kernel, name, detail, self._jaxlib)
+        program.trusted = not self._pending_of(program)
+
+    def untested(self, program: CachedProgram, operands: Iterable[ResidentArray]) -> tuple[UntestedKernel, ...]:
+        """Returns the kernels that the results of a program depend on and that have not passed their tests.
+
+        Args:
+            operands: its operands on the mesh.
+        """
+        kernels = {kernel for operand in operands for kernel in operand.untested}
+        for test in () if program.trusted else map(self._tests.get, program.known_answers):
+            if test is not None:
+                kernels.update(UntestedKernel(test.digest, kernel) for kernel in test.kernels_of(program))
+        return tuple(kernel for kernel in kernels if not self._has_passed(kernel))
+
+    def suspicion(self, resident: ResidentArray) -> str:
+        """Returns the kernel by which an array may have wrong values, and the test that it failed; empty if none."""
+        for untested in resident.untested:
+            if (verdict := self._verdict(untested.digest)) is not None and untested.kernel in verdict.failures:
+                detail = verdict.failures[untested.kernel]
+                return (
+                    f"kernel {untested.kernel!r}, which failed the known-answer test {verdict.known_answer!r}: {detail}"
+                )
+        return ""
+
+    def _has_passed(self, untested: UntestedKernel) -> bool:
+        verdict = self._verdict(untested.digest)
+        return verdict is not None and untested.kernel not in verdict.failures
+
+    def _verdict(self, digest: str) -> Verdict | None:
+        test = next((test for test in list(self._tests.values()) if test.digest == digest), None)
+        return test.verdict.result() if test is not None and test.verdict.done() else self._verdicts.get(digest)
+
+    def _pending_of(self, program: CachedProgram) -> list[_Test]:
+        tests = (self._tests.get(name) for name in program.known_answers)
+        return [test for test in tests if test is not None and not test.verdict.done()]
 
     def state(self) -> server_info_service_pb2.KnownAnswers:
         """Returns the verdicts of the present mesh's tests."""
@@ -139,7 +195,8 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         for test in list(self._tests.values()):
             verdict = test.verdict.result() if test.verdict.done() else test.pending
             for kernel, detail in verdict.failures.items():
-                state.failures.add(kernel=kernel, known_answer=test.name, detail=detail)
+                calls = test.calls[kernel]
+                state.failures.add(kernel=kernel, known_answer=test.name, detail=detail, calls=calls)
             if not verdict.failures:
                 state.pending += bool(verdict.untested)
                 state.passed += not verdict.untested
@@ -167,14 +224,20 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         pending, session = self._pending(), self._session
         if session is None or not pending or session.ended:
             return None
-        awaited = next((test for test in pending if test.is_awaited), None)
-        return (session, awaited or pending[0]) if awaited is not None or self._is_quiet(session) else None
+        # Those that calls wait for, those of kernels in use, and the others; equal ones in their order.
+        first = min(pending, key=lambda test: (not test.is_awaited, test.used_at_s))
+        return (session, first) if self._is_due(session, first) else None
 
-    def _is_quiet(self, session: MeshSession) -> bool:
-        """Returns whether no call has needed the mesh lately, and the last test is long enough ago."""
-        if time.monotonic() < self._next_test_at_s:
+    def _is_due(self, session: MeshSession, test: _Test) -> bool:
+        """Returns whether a call waits for the test, or the mesh is idle and the last test is long enough ago."""
+        now = time.monotonic()
+        if test.is_awaited or now >= test.used_at_s + _LATEST_S:
+            return True
+        is_used = test.used_at_s < math.inf
+        if not session.idle or (now < self._next_test_at_s and not is_used):
             return False
-        return session.idle and (session.newest_call_id == self._test_call_id or session.idle_s >= _QUIET_S)
+        quiet_s = _PAUSE_S if is_used else _QUIET_S
+        return session.newest_call_id == self._test_call_id or session.idle_s >= quiet_s
 
     def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
         while True:
@@ -233,15 +296,18 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             test.verdict.set_result(verdict)
         except InvalidStateError:  # it was settled when a mesh came that does not have it
             return
-        self._report(verdict)
+        self._report(verdict, test)
         if all(other.verdict.done() for other in list(self._tests.values())):
             state = self.state()
             structlog.get_logger().info(
                 "known-answer tests done", passed=state.passed, failed=len(state.failures), pending=state.pending
             )
 
-    def _report(self, verdict: Verdict) -> None:
+    def _report(self, verdict: Verdict, test: _Test | None = None) -> None:
         for kernel, detail in verdict.failures.items():
+            callers = [
+                f"{call_id} of {owner}" for name, call_id, owner in (test.callers if test else ()) if name == kernel
+            ]
             structlog.get_logger().error(
                 "a kernel failed a known-answer test and is refused; install another version of jaxlib, or remove "
                 "compiler flags",
@@ -249,7 +315,13 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
                 known_answer=verdict.known_answer,
                 detail=detail,
                 jaxlib=self._jaxlib,
+                calls_before=test.calls[kernel] if test else 0,
+                last_calls_before=callers,
             )
+
+
+def _kernels_in(program: CachedProgram) -> tuple[str, ...]:
+    return program.kernels or (program.kernel,)
 
 
 def _refusal(kernel: str, known_answer: str, detail: str, jaxlib: str) -> CallError:

@@ -78,7 +78,7 @@ class KernelServicer:
         """Returns the plan of a call without running it."""
         operands = check_types(request.operands, request.handles, self._array_table, call.principal_name)
         compiled = call.run(self._execution.prepare(call, CallTemplate(request.call), operands))
-        return kernel_service_pb2.PlanResponse(plan=compiled.plan, cache=compiled.entry.answer, timing=call.finish())
+        return kernel_service_pb2.PlanResponse(plan=compiled.plan, cache=compiled.answer, timing=call.finish())
 
     def Compile(  # noqa: N802
         self, request: kernel_service_pb2.CompileRequest, call: ServerCall
@@ -92,7 +92,7 @@ class KernelServicer:
             text = call.run(self._execution.compiled_text(call, compiled, operands, limit_bytes))
         return kernel_service_pb2.CompileResponse(
             plan=compiled.plan,
-            cache=compiled.entry.answer,
+            cache=compiled.answer,
             timing=call.finish(),
             compiled_text=text,
         )
@@ -158,7 +158,7 @@ class KernelServicer:
                 call.run(check_computed(call, operands))
             check = partial(check_computed, call, operands)
             sent = call.run(commit(running, kept, compiled.entry, check)) if kept else results.announced()
-            answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=compiled.plan, cache=compiled.entry.answer)
+            answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=compiled.plan, cache=compiled.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
                 if not kept:
