@@ -331,7 +331,7 @@ def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays,
 
 def test_a_failure_is_kept_without_the_memory_of_its_call(arrays):
     class Request:
-        """What a call has in its frames."""
+        """The arrays and the program of a call's frames."""
 
     references = []
 
