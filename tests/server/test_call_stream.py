@@ -12,8 +12,8 @@ import pytest
 from end_to_end.raw_stream import cancel, delete, prepare, put
 from google.rpc import status_pb2
 from rows import rows
+from server.conftest import refusal, refused
 from server.fake_calls import FakeServerCall, RunningStage
-from server.refusals import refusal, refused
 from server.tables_of_names import Table
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2

@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from rows import rows
-from server.refusals import refusal, refused
+from server.conftest import refusal, refused
 from server.tables_of_names import OURS, THEIRS, Table
 
 from shardcall.v1 import array_service_pb2

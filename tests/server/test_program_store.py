@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from server.threads import on_threads
+from server.conftest import on_threads
 from structlog.testing import capture_logs
 
 from shardcall_core.wire.private_files import PrivateFileError

@@ -15,8 +15,8 @@ import grpc
 import pytest
 import structlog
 from end_to_end.processes import wait_for
+from server.conftest import refusal, refused
 from server.fake_calls import CountingBudget
-from server.refusals import refusal, refused
 
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 from shardcall_core.call_error import CallError, Reason
