@@ -77,9 +77,8 @@ def _innermost_first(mount_point: Path, tree: str, path: str) -> Iterator[Path]:
         path: the group.
     """
     inside = PurePosixPath(path)
-    is_seen = (
-        inside.is_relative_to(tree) and ".." not in inside.parts
-    )  # the paths of a container may be those of its host
+    # The paths of a container may be those of its host.
+    is_seen = inside.is_relative_to(tree) and ".." not in inside.parts
     inner = inside.relative_to(tree).parts if is_seen else ()
     for depth in range(len(inner), -1, -1):
         yield mount_point.joinpath(*inner[:depth])

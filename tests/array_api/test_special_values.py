@@ -1,6 +1,6 @@
 """Results for infinities, NaNs and signed zeros, as the array API standard 2024.12 defines them.
 
-Complex numbers with such parts are in kernels/test_complex_edges_long.py.
+Complex numbers with such parts are in kernels/test_edge_numbers_long.py.
 """
 
 import re

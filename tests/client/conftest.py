@@ -1,5 +1,6 @@
-"""A real gRPC server in this process with a kernel service that each test configures."""
+"""A real gRPC server in this process with a kernel service that each test configures, and tasks of clients."""
 
+import asyncio
 import contextlib
 import gc
 import threading
@@ -16,6 +17,7 @@ from client.memory_server import MemoryServer
 from client.stream_server import MESH, TIMING, StreamServer, rich_status
 
 import shardcall
+from shardcall import aio
 from shardcall.v1 import (
     array_pb2,
     kernel_pb2,
@@ -283,3 +285,20 @@ def file(folder: Path) -> Path:
     path.write_bytes(b"content")
     path.chmod(0o600)
     return path
+
+
+def with_client(address, use):
+    """Returns what a coroutine function returns of a client of a server."""
+
+    async def run():
+        async with aio.connect(address) as client:
+            return await use(client)
+
+    return asyncio.run(run())
+
+
+async def cancel(task):
+    """Cancels a task and waits for its end."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

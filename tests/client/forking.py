@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 import shardcall
@@ -29,7 +28,6 @@ from shardcall._src.programs.sending import _FailedProgram
 from shardcall._src.rpc.call_slots import CallSlots
 from shardcall._src.rpc.deadline import Deadline
 from shardcall._src.services.implicit_gets import ImplicitGets
-from shardcall._src.transfer.copying import Copier
 from shardcall._src.transfer.result_sizes import ResultSizes
 from shardcall.aio.threads import Threads
 from shardcall.local_server import ServerProcess
@@ -63,21 +61,6 @@ def in_child(deed):
         os.waitpid(child, 0)
         raise AssertionError("the child hangs")
     assert os.waitstatus_to_exitcode(status[1]) == 0
-
-
-def a_child_copies_with_a_new_thread():
-    copier, source = Copier(), np.ones((16, 2**20), np.uint8)
-    copier.copy(np.empty_like(source), source)  # which starts the parent's
-
-    def copy():
-        target = np.zeros_like(source)
-        copier.copy(target, source)
-        assert target.all()
-
-    in_child(copy)
-    copy()
-    copier.close()
-    in_child(copy)
 
 
 def a_child_awaits_with_new_threads():

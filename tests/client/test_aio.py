@@ -15,8 +15,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from client.conftest import cancel, with_client
 from client.stream_server import threads_named
-from client.tasks import cancel, with_client
 from rows import rows
 
 import shardcall
@@ -169,21 +169,6 @@ def test_a_call_between_two_rpcs_is_cancelled_at_the_next(client):
         with pytest.raises(shardcall.CallCancelledError):
             client.call("echo", 1.0)
     client.call("echo", 1.0)
-
-
-def test_closing_ends_the_calls_in_flight(server, blocked):
-    async def use(client):
-        task = asyncio.create_task(client.call("echo", 1.0))
-        await blocked.has_come()
-        await client.close()
-        await client.close()
-        with pytest.raises(shardcall.CallCancelledError):
-            await task
-        with pytest.raises(shardcall.ClientClosedError, match="make another"):
-            await client.call("echo", 1.0)
-
-    with_client(server.address, use)
-    assert blocked.gone.wait(20)
 
 
 def test_closing_and_a_connection_that_fails_leave_no_thread(server):

@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from client.tasks import cancel, with_client
+from client.conftest import cancel, with_client
 
 import shardcall
-from shardcall import Array, P, aio
+from shardcall import Array, P
 from shardcall._src.device_arrays.remote_array import mark_lost
 
 
@@ -79,24 +79,6 @@ def test_an_array_is_an_operand_of_the_other_client_too(memory):
             return other.call("echo", h).array
 
     np.testing.assert_array_equal(with_client(memory.server.address, use), [1.0, 2.0])
-
-
-def test_results_may_stay_and_are_deleted_when_the_client_is_closed(memory):
-    async def use(client):
-        kernel = await client.compile("echo", Array(3, "float64"))
-        arrays = [await client.put([1.0])]
-        for method in (lambda x, keep: client.call("echo", x, keep=keep), client.diff, kernel):
-            result = await method(np.arange(3.0), keep=True)
-            assert isinstance(result, shardcall.Result)
-            assert isinstance(result.array, aio.AsyncRemoteArray)
-            np.testing.assert_array_equal(await result.array.get(), np.arange(3.0))
-            with pytest.raises(TypeError, match=r"await its get\(\)"):
-                np.asarray(result)
-            arrays.append(result.array)
-        return arrays
-
-    assert all(array.lost for array in with_client(memory.server.address, use))
-    assert memory.stored == {}
 
 
 def test_the_end_of_a_block_deletes_without_a_timeout(memory):

@@ -5,7 +5,7 @@ import pytest
 from rows import rows
 
 import shardcall
-from shardcall import Array, Mesh, P
+from shardcall import Array, P
 from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall_core.types.arguments import bind, caller_name
 from shardcall_core.types.parameters import from_proto, to_proto
@@ -83,16 +83,6 @@ def test_errors_speak_of_what_the_caller_wrote(kernel, operands, keywords, field
         prepare(kernel, operands, keywords)
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field} ")
-
-
-def test_a_prepared_call_holds_all_but_the_arrays():
-    keywords, options = {"axis": -1, "append": 0, "spec": P("x")}, CallOptions(Mesh(x=2), strategy="halo")
-    call = prepare("diff", [[1, 2]], keywords, options)
-    assert (call.message.kernel, call.message.strategy) == ("diff", "halo")
-    assert call.message.parameters["axis"].int_value == -1
-    assert [axis.name for axis in call.message.mesh.axes] == ["x"]
-    assert (len(call.message.in_specs), call.types) == (1, (Array(2, "int64"), None, Array((), "int64")))
-    np.testing.assert_array_equal(call.values[0], [1, 2])
 
 
 def test_types_stand_for_arrays_where_no_values_are_needed():

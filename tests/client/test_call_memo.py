@@ -11,7 +11,6 @@ from rows import rows
 
 import shardcall
 from shardcall import Mesh, P
-from shardcall._src.calls import call_request
 from shardcall._src.calls.call_memo import CallMemo, call_key
 from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
@@ -114,15 +113,6 @@ def test_what_is_refused_is_refused_again(options):
             message(memo, **options)
 
 
-def test_operands_are_not_cached(server, client):
-    for prepend in (0.0, 1.0, True, np.float32(0), None):
-        client.diff(X, prepend=prepend)
-    sent = [[operand.inline.data for operand in request.operands[1:]] for request in server.requests]
-    values = [np.float64(0), np.float64(1), np.True_, np.float32(0)]
-    assert sent == [*([value.tobytes()] for value in values), []]
-    assert len({request.call.SerializeToString(deterministic=True) for request in server.requests}) == 1
-
-
 def test_the_oldest_are_forgotten():
     memo = CallMemo()
     first = message(memo, parameters={"n": 0})
@@ -131,30 +121,6 @@ def test_the_oldest_are_forgotten():
     assert len(memo) < 4200
     assert message(memo, parameters={"n": 4199}) is last
     assert message(memo, parameters={"n": 0}) is not first
-
-
-def test_a_kernel_compiled_ahead_keeps_what_it_was_compiled_for(server, client):
-    compiled = client.compile("diff", shardcall.Array(8, "float64"), axis=0)
-    client.diff(X, axis=0)
-    client.diff(X, axis=-1)
-    compiled(X)
-    assert [request.call.parameters["axis"].int_value for request in server.requests] == [0, 0, -1, 0]
-
-
-@pytest.mark.parametrize("is_placed_meanwhile", [False, True])
-def test_messages_are_cached_for_operands_whose_placement_did_not_change(monkeypatch, is_placed_meanwhile):
-    memo, x, find_placing = CallMemo(), shardcall.Array(8, "float64"), call_request.placed
-    version = ArrayVersion(None, ServerIdentity("here", 1), bytes(16), x)
-
-    def slow(*arguments):
-        placing = find_placing(*arguments)
-        if is_placed_meanwhile:  # by another thread
-            version.placed = MeshPlacement(ArrayPlacement(x, P(), (8,), (8,)), Mesh(x=1), 64)
-        return placing
-
-    monkeypatch.setattr(call_request, "placed", slow)
-    prepare("negative", [version], {}, memo=memo)
-    assert len(memo) == (not is_placed_meanwhile)
 
 
 def test_the_largest_operand_decides_where_none_is_committed():

@@ -10,11 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import numpy as np
 import pytest
-from client.conftest import with_call_streams
+from client.conftest import cancel, with_call_streams
 from client.stream_server import PLAN_SLOTS, Call, in_threads, one_by_one, threads_named, wait_for
-from client.tasks import cancel
 from client_parts import stream_of
-from rows import rows
 
 import shardcall
 from shardcall import aio
@@ -46,32 +44,6 @@ def test_small_calls_share_one_stream_and_name_their_slots(client, server, strea
     assert "shardcall-timeout" not in stream.metadata
 
 
-def test_a_result_of_the_stream_equals_a_unary_one(client, server):
-    with shardcall.connect(server.address, call_stream=False) as other:
-        unary = other.call("echo", np.arange(4.0))
-    results = [client.call("echo", np.arange(4.0)) for _ in range(2)]
-    assert len(server.requests) == 1
-    for result in results:
-        assert (result.plan.kernel, result.plan.strategy) == (unary.plan.kernel, unary.plan.strategy)
-        assert result.timing.total == unary.timing.total == 1.0
-        assert result.timing.round_trip > 0
-        assert result.cache_hit
-    for result in (unary, *results):
-        np.testing.assert_array_equal(result.array, np.arange(4.0))
-        assert result.array.flags.writeable
-        assert result.array.flags.owndata
-
-
-@rows(
-    "operand",
-    [np.arange(6.0).reshape(2, 3).T, np.arange(4, dtype=">i4"), np.float32(3), True, [], np.zeros((3, 0), np.int8)],
-)
-def test_operands_of_every_layout_arrive(client, operand):
-    result = client.call("echo", operand).array
-    np.testing.assert_array_equal(result, operand)
-    assert result.dtype == np.asarray(operand).dtype.newbyteorder("=")
-
-
 def test_large_calls_do_not_take_the_stream(client, server, streams):
     client.call("echo", np.zeros(2**15 + 1))
     assert (len(server.requests), streams.streams) == (1, [])
@@ -83,16 +55,6 @@ def test_the_plan_of_a_call_has_its_transfers(client, streams):
     assert [transfer.received_bytes for transfer in client.call("echo", 1.0).plan.transfers] == [8]
     streams.on_call = Call.answer
     assert not client.call("echo", 1.0).plan.transfers
-
-
-def test_answers_arrive_in_any_order(client, streams):
-    def answer_all_in_reverse(call):
-        if len(streams.calls) == 8:
-            for came in reversed(streams.calls):
-                came.answer()
-
-    streams.on_call = answer_all_in_reverse
-    assert in_threads(8, lambda i: float(client.call("echo", float(i)).array)) == [*map(float, range(8))]
 
 
 def test_more_prepared_calls_than_slots_reuse_them_and_keep_a_slot_used_recently(client, streams):
@@ -275,12 +237,6 @@ def test_an_error_of_the_stream_is_the_error_of_its_calls(client, streams):
     streams.on_call = lambda call: call.stream.end(grpc.StatusCode.INVALID_ARGUMENT, "MALFORMED_REQUEST", "a frame")
     with pytest.raises(shardcall.InvalidRequestError, match="a frame"):
         client.call("echo", 1.0)
-
-
-def test_results_too_large_for_an_item_come_by_a_separate_stream(client, server, streams):
-    streams.on_call = lambda call: call.fail(grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
-    np.testing.assert_array_equal(client.call("echo", np.arange(9.0)).array, np.arange(9.0))
-    assert server.requests == ["stream"]
 
 
 def test_a_refused_stream_is_tried_again_later(client, server, streams, monkeypatch):

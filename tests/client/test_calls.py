@@ -4,12 +4,10 @@ import dataclasses
 import threading
 import weakref
 
-import grpc
 import ml_dtypes
 import numpy as np
 import pytest
 from client.conftest import default_info, echo, echo_stream
-from client.stream_server import in_threads
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -33,29 +31,6 @@ def counted(shape, dtype):
     return raw.astype(np.uint8).view(dtype).reshape(shape)
 
 
-@rows("dtype", NAMES)
-@rows("shape", [(), (0,), (3, 5), (2, 0, 4)])
-def test_every_element_type_comes_back_bit_for_bit(client, dtype, shape):
-    x = counted(shape, dtype)
-    result = client.call("echo", x).array
-    assert result.dtype == x.dtype
-    assert result.shape == x.shape
-    assert result.tobytes() == x.tobytes()
-    assert result.dtype.isnative
-    assert result.flags.writeable
-    assert result.flags.owndata
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "bool", "complex128"])
-def test_large_arrays_go_as_a_stream(server, client, dtype):
-    x = counted((3, MIB // parse_dtype(dtype).itemsize + 17), dtype)
-    result = client.call("echo", x)
-    assert server.requests == ["stream"]
-    assert (result.array.tobytes(), result.array.dtype) == (x.tobytes(), x.dtype)
-    assert result.array.flags.owndata
-    assert result.timing.execute == 0.5
-
-
 def test_half_a_mib_takes_one_message_and_more_a_stream(server, client):
     client.call("echo", counted((MIB // 2,), "uint8"))
     client.call("echo", counted((MIB // 2 + 1,), "uint8"))
@@ -74,12 +49,6 @@ def test_the_servers_chunk_size_is_kept(server):
     with shardcall.connect(server.address) as client:
         client.call("echo", counted((MIB + 1,), "uint8"))
     assert (max(sizes), sum(sizes)) == (1000, MIB + 1)
-
-
-def test_results_that_need_a_stream_come_by_one(server, client, abort):
-    server.execute = lambda request, context: abort(context, grpc.StatusCode.FAILED_PRECONDITION, "STREAM_REQUIRED")
-    np.testing.assert_array_equal(client.call("echo", [1, 2, 3]), [1, 2, 3])
-    assert server.requests[1:] == ["stream"]
 
 
 @pytest.mark.parametrize("bound", [True, False], ids=["compiled", "called"])
@@ -103,13 +72,6 @@ def test_a_result_is_an_array_to_numpy(client):
     with pytest.raises(ValueError, match=r"[Cc]opy"):
         np.asarray(result, dtype=np.int8, copy=False)
     np.testing.assert_array_equal(np.add(result, 1), [2.0, 3.0])
-
-
-def test_threads_share_a_client(client):
-    sizes = [10, 3 * MIB, 100, 2 * MIB] * 2
-    results = in_threads(len(sizes), lambda i: client.call("echo", np.full(sizes[i], i, np.uint8)).array)
-    for i, (size, result) in enumerate(zip(sizes, results, strict=True)):
-        np.testing.assert_array_equal(result, np.full(size, i, np.uint8))
 
 
 def test_a_closed_client_says_so(server):

@@ -34,17 +34,6 @@ def invoked(*arguments):
     return testing.CliRunner().invoke(APP, arguments, env={"COLUMNS": "200"})
 
 
-def test_info_and_kernels_show_the_server(server):
-    ended = invoked("info", server.address)
-    assert ended.exit_code == 0
-    for text in (server.address, "1 × cpu", "Mesh(x=1, device_ids=[0])", "268,435,456"):
-        assert text in ended.output
-    listed = invoked("kernels", "--address", server.address)
-    assert (listed.exit_code, listed.output) == (0, "echo()\n    Returns its operands.\n")
-    assert json.loads(invoked("kernels", "echo", "--json", "--address", server.address).output)["signature"] == "echo()"
-    assert invoked("kernels", "--search", "nothing", "--address", server.address).exit_code == 1
-
-
 @rows(
     ("said", "expected"),
     [

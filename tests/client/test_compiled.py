@@ -99,11 +99,3 @@ def test_results_declared_as_large_are_streamed_at_once(server, client):
     server.compile = lambda request, context: answer
     client.compile("echo", Array((), "float64"))(1.0)
     assert server.requests[1:] == ["stream"]
-
-
-def test_a_plan_needs_types_only(server, client):
-    assert client.plan("diff", Array((2, 3), "float64"), append=Array((), "float32"), spec=P("x")).kernel == "echo"
-    (request,) = server.requests
-    assert isinstance(request, kernel_service_pb2.PlanRequest)
-    assert [operand.element_type != 0 for operand in request.operands] == [True, False, True]
-    assert client.plan("diff", [[1, 2]]).cache_hit is False

@@ -70,13 +70,6 @@ def test_an_attribute_of_a_closed_client_is_explained_without_its_kernels(server
     assert not hasattr(closed, "dif")
 
 
-def test_no_server_says_how_to_start_one(closed_port):
-    says = f"^no server answers at localhost:{closed_port}: the port is closed; start one with: shardcall serve$"
-    with pytest.raises(shardcall.ServerUnavailableError, match=says) as caught:
-        shardcall.connect(f"localhost:{closed_port}")
-    assert isinstance(caught.value, ConnectionError)
-
-
 @rows(
     ("address", "says"),
     [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client.plans import MESSAGE, MISS
+from client.test_plan import MESSAGE, MISS
 from rows import rows
 
 import shardcall as sc

@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import numpy as np
 from rows import rows
 
-import shardcall
 from shardcall import Mesh, P
 from shardcall._src.display.drawing import Drawing, draw
 from shardcall_core.types.blocks import block_grid
@@ -200,19 +199,6 @@ def test_text_is_escaped():
         shown = getattr(drawing(shape, P(), Mesh(x=1), title=title), read)()
         assert "<script" not in shown
         assert title in {element.text for element in ElementTree.fromstring(shown).iter()}
-
-
-def test_an_array_on_the_mesh_is_drawn_without_a_round_trip_and_after_its_end(memory):
-    with shardcall.connect(memory.server.address) as client:
-        h = client.put(np.zeros((4, 2)), mesh=Mesh(x=2, device_ids=[1, 0]), spec=P("x"))
-        memory.calls.clear()
-        shown = h.visualize()
-        assert shown.splitlines()[0] == "float64[4,2] P('x') on Mesh(x=2, device_ids=[1, 0])"
-        assert shown.partition("\n")[2] == draw(block_grid((4, 2), P("x"), Mesh(x=2, device_ids=[1, 0])))
-        assert h.blocks().holders == {(0, 0): (1,), (1, 0): (0,)}
-        assert memory.calls == []
-        h.delete()
-        assert h.visualize() == shown
 
 
 def test_a_drawing_is_printed_in_ascii_where_standard_output_has_nothing_else(monkeypatch):

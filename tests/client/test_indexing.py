@@ -7,7 +7,6 @@ import pytest
 from rows import rows
 
 from shardcall_core.functions.indexing import basic_index, is_basic
-from shardcall_core.functions.permutations import moved_axes, swapped_axes
 
 SHAPES = [(), (1,), (5,), (0,), (3, 4), (2, 0, 3), (3, 4, 5)]
 ITEMS = [
@@ -76,23 +75,3 @@ def test_errors_are_of_numpys_classes(item):
 def test_a_slice_of_one_element_has_the_step_1():
     assert basic_index((9,), slice(3, 4, 5)).steps == (1,)
     assert basic_index((9,), slice(3, 4, -5)) == ((0,), (0,), (1,), (), ())
-
-
-def test_moved_axes_are_numpys_and_those_that_cannot_be_moved_are_refused_as_numpy_refuses_them():
-    x = np.zeros((2, 3, 4))
-    for source, destination in ((0, -1), (2, 0), ((0, 1), (-1, -2)), ((2, 0), (0, 1)), ((), ()), (-1, 1)):
-        assert x.transpose(moved_axes(3, source, destination)).shape == np.moveaxis(x, source, destination).shape
-    for wrong in ((3, 0), (0, -4), ((0, 0), (1, 2)), ((0, 1), (2,))):
-        with pytest.raises(ValueError, match=r"axis|arguments") as expected:
-            np.moveaxis(x, *wrong)
-        with pytest.raises(expected.type) as raised:
-            moved_axes(3, *wrong)
-        assert str(raised.value) == str(expected.value)
-
-
-def test_swapped_axes_are_numpys():
-    x = np.zeros((2, 3, 4))
-    for axes in itertools.product(range(-3, 3), repeat=2):
-        assert x.transpose(swapped_axes(3, *axes)).shape == np.swapaxes(x, *axes).shape
-    with pytest.raises(np.exceptions.AxisError, match="axis2: axis 3 is out of bounds"):
-        swapped_axes(3, 0, 3)

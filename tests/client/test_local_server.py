@@ -4,7 +4,6 @@ import gc
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 import threading
 import tomllib
@@ -211,21 +210,6 @@ def test_the_server_ends_if_the_connection_fails(commands, server, abort):
 def test_devices_are_counted(devices):
     with pytest.raises(shardcall.InvalidParameterError, match=r"devices is .*1 or more"):
         local(devices)
-
-
-def test_the_server_ends_with_its_owner(server, tmp_path):
-    code = READY.format(address=server.address) + WAIT_FOR_STDIN + "open(sys.argv[1], 'w').close()\n"
-    owner = f"""
-import sys
-from shardcall import local_server
-class Stub(local_server.ServerProcess):
-    def __init__(self, command, environment):
-        super().__init__([sys.executable, "-c", {code!r}, {str(tmp_path / "ended")!r}])
-local_server.ServerProcess = Stub
-client = local_server.local()
-"""
-    assert subprocess.run(python(owner), capture_output=True, text=True, timeout=60, check=True).stderr == ""
-    assert (tmp_path / "ended").exists()
 
 
 def test_the_packages_are_those_of_the_extras():

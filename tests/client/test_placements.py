@@ -50,39 +50,6 @@ def transfer(shape, from_spec, from_mesh, to_spec, to_mesh, **options):
     return find_transfer(1, from_mesh, placed(shape, from_spec, from_mesh), to_mesh, taken, **options)
 
 
-@rows(
-    ("from_spec", "from_mesh", "to_spec", "to_mesh"),
-    [
-        (P("x", None), X, P("x", None), X),
-        (P("x", None), X, P("y", None), Mesh(y=4, device_ids=[0, 1, 2, 3])),
-        (P("x", None), X, P(("a", "b"), None), SQUARE),
-        (P(None, None), X, P(None, None), SQUARE),
-    ],
-)
-def test_equivalent_layouts_need_no_transfer(from_spec, from_mesh, to_spec, to_mesh):
-    assert transfer((8, 4), from_spec, from_mesh, to_spec, to_mesh) is None
-
-
-@rows(
-    ("from_spec", "from_mesh", "to_spec", "to_mesh", "elements"),
-    [
-        (P("x", None), X, P(None, "x"), X, 32 - 8),  # of its 8 elements each device has 2
-        (P("x", None), X, P("x", None), TURNED, 32),
-        (P("x", None), X, P(None, None), X, 4 * (32 - 8)),
-        (P(None, None), X, P("x", None), X, 0),  # every device has its block, in an array that is to be cut
-        (P("x", None), X, P("x", None), PAIR, 16 - 8 + 16),
-        (P("x", None), PAIR, P("x", None), X, 32 - 8),
-        (P("a", "b"), SQUARE, P("b", "a"), SQUARE, 16),  # two of four devices are swapped
-        (P(None, None), X, P(None, None), TURNED, 0),
-    ],
-)
-def test_a_device_receives_what_it_does_not_hold(from_spec, from_mesh, to_spec, to_mesh, elements):
-    moved = transfer((8, 4), from_spec, from_mesh, to_spec, to_mesh)
-    assert moved.received_bytes == elements * 8
-    assert not moved.through_host
-    assert (moved.operand, moved.from_mesh, moved.to_spec) == (1, from_mesh, to_spec)
-
-
 def test_between_other_devices_of_several_hosts_too():
     moved = [
         transfer((8, 4), P("x", None), one, P("x", None), other, between_hosts=True)

@@ -9,8 +9,7 @@ from functools import partial
 
 import grpc
 import pytest
-from client.conftest import serving
-from client.tasks import cancel
+from client.conftest import cancel, serving
 from client_parts import transport_of
 from rows import rows
 

@@ -1,9 +1,10 @@
-"""Arrays that stay, on a server that keeps them in a dict."""
+"""Arrays that stay, on a server that keeps them in a dict, and arrays with names there."""
 
 import gc
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from unittest.mock import Mock
 
 import grpc
 import numpy as np
@@ -13,6 +14,9 @@ from rows import rows
 
 import shardcall
 from shardcall import Array, Mesh, P
+from shardcall._src.services import named_arrays
+from shardcall._src.services.named_arrays import NamedArrays
+from shardcall.v1.array_service_pb2 import NameVersion
 
 MIB = 2**20
 pytestmark = pytest.mark.usefixtures("quick_collections")
@@ -36,16 +40,6 @@ def quick(memory):
         yield connected
 
 
-@BOTH_TRANSPORTS
-@pytest.mark.parametrize("x", [3, np.arange(100.0), np.arange(3 * MIB // 8, dtype=">f8").reshape(3, -1)])
-def test_what_is_put_comes_back(client, x):
-    h = client.put(x)
-    for back in (h.get(), client.get(h), client.get(h.handle), np.asarray(h)):
-        np.testing.assert_array_equal(back, x)
-        assert back.dtype == np.asarray(x).dtype.newbyteorder("=")
-        assert back.flags.writeable
-
-
 def test_an_array_is_described_without_a_round_trip(memory, client):
     h = client.put(np.zeros((4, 3), np.float32), mesh=Mesh(x=2, device_ids=[1, 0]), spec=P("x"))
     memory.calls.clear()
@@ -56,22 +50,6 @@ def test_an_array_is_described_without_a_round_trip(memory, client):
     client._shows_values = False
     assert repr(h) == "<RemoteArray float32[4,3] P('x') on Mesh(x=2, device_ids=[1, 0]), 48 bytes>"
     assert memory.calls == []
-
-
-@BOTH_TRANSPORTS
-def test_an_array_is_an_operand_of_any_call(memory, client):
-    h = client.put(np.arange(6.0).reshape(2, 3))
-    memory.calls.clear()
-    result = client.call("echo", 1.0, h, in_specs=[P()])
-    np.testing.assert_array_equal(result.arrays[1], np.arange(6.0).reshape(2, 3))
-    client.diff(h, prepend=h)
-    client.matmul(np.ones((2, 2)), h)
-    for call in memory.calls:
-        assert "resident" in [operand.WhichOneof("source") for operand in call.operands]
-        assert call.call.mesh.axes[0].name == "x"
-        assert list(call.call.mesh.device_ids) == [0, 1, 2, 3]
-    specs = [[spec.HasField("spec") for spec in call.call.in_specs] for call in memory.calls]
-    assert specs == [[True, True], [True, True], [False, True]]
 
 
 def test_what_the_caller_says_comes_first(memory, client):
@@ -132,24 +110,6 @@ def test_a_deleted_array_says_so_everywhere(memory, client):
             with pytest.raises(shardcall.ArrayLostError, match=r"which was deleted; put it anew with Client.put"):
                 use(h)
     assert memory.calls == []
-
-
-def test_all_arrays_are_listed_as_the_objects_that_they_are(memory, client):
-    assert client.list() == []
-    first, second = client.put([1.0]), client.call("echo", 2.0, keep=True).array
-    assert client.list() == [first, second]
-    assert client.describe(first) is first
-    with shardcall.connect(memory.server.address) as other:
-        assert other.list() == []
-
-
-def test_describing_an_array_takes_it_from_no_call_whose_answer_is_in_transit(client):
-    lease, h = lease_of(client), client.put([1.0])
-    lease.release([bytes.fromhex(h.handle)])  # as before the answer
-    with lease.making():
-        client.list()
-        client.describe(h.handle)
-        assert not lease.delete_dropped(lambda _: None)
 
 
 @BOTH_TRANSPORTS
@@ -245,14 +205,6 @@ def test_closing_deletes_all_arrays(memory):
     client.close()
 
 
-def test_the_lease_is_renewed_while_arrays_are_held(memory, quick):
-    h = quick.put([1.0])
-    assert memory.renewed.get(timeout=20) == memory.calls[0].lease_id
-    assert memory.renewed.get(timeout=20)
-    assert h.get() == [1.0]
-    assert memory.deleted.empty()
-
-
 def test_an_array_whose_object_is_lost_is_deleted_in_a_round_when_the_server_is_there(memory, abort, quick):
     refused = []
 
@@ -315,14 +267,29 @@ def test_large_arrays_go_and_come_through_shared_memory(memory, shared_client):
     np.testing.assert_array_equal(shared_client.put(x).get(), x)
 
 
-@BOTH_TRANSPORTS
-def test_a_refused_put_is_reported(memory, client):
-    memory.refuse = (grpc.StatusCode.RESOURCE_EXHAUSTED, "RESIDENT_LIMIT")
-    for x in ([1.0], np.zeros(4 * MIB)):
-        with pytest.raises(shardcall.ResourceExhaustedError):
-            client.put(x)
-
-
 def test_a_server_that_keeps_none_says_so(server):
     with shardcall.connect(server.address) as client, pytest.raises(shardcall.NotSupportedError):
         client.put([1.0])
+
+
+@pytest.fixture
+def names() -> NamedArrays:
+    return NamedArrays(Mock(), Mock(), Mock())
+
+
+def test_the_last_version_of_a_name_stays_if_no_other_is_accepted(names):
+    assert names.seen("u") is None
+    first, second = (NameVersion(number=number, since_microseconds=5) for number in (1, 2))
+    restored = NameVersion(number=1, since_microseconds=7)
+    for version, expected in [(first, first), (second, second), (first, second), (restored, restored)]:
+        names.see("u", version)
+        assert names.seen("u") == expected
+    names.see("u", first, accepts=True)
+    assert names.seen("u") == first
+
+
+def test_the_versions_of_names_that_were_used_last_stay(names, monkeypatch):
+    monkeypatch.setattr(named_arrays, "MAX_SEEN", 3)
+    for name in "abcad":
+        names.see(name, NameVersion(number=1))
+    assert [name for name in "abcd" if names.seen(name)] == ["a", "c", "d"]

@@ -145,14 +145,6 @@ def test_a_call_of_an_array_on_the_mesh_is_not_repeated_when_the_mesh_restarted(
     assert len(memory.calls) == 3
 
 
-@pytest.mark.parametrize(("status", "reason"), [(EXHAUSTED, "SERVER_BUSY"), LOST])
-def test_a_call_is_repeated_no_more_than_four_times(client, failing, short_waits, operand, status, reason):
-    came = failing(9, status, reason, 0.01)
-    with pytest.raises((shardcall.ResourceExhaustedError, shardcall.ServerUnavailableError)):
-        client.call("echo", operand)
-    assert len(came) == 5
-
-
 @pytest.mark.parametrize(("status", "reason", "after_s"), [(EXHAUSTED, "SERVER_BUSY", 60), (*LOST, 0)])
 def test_a_wait_that_would_end_after_the_deadline_is_not_begun(
     client, failing, operand, status, reason, after_s, monkeypatch
@@ -162,17 +154,6 @@ def test_a_wait_that_would_end_after_the_deadline_is_not_begun(
     with pytest.raises((shardcall.ResourceExhaustedError, shardcall.ServerUnavailableError)) as caught:
         client.call("echo", operand, timeout=30)
     assert (caught.value.retry_after_s, len(came)) == (after_s or None, 1)
-
-
-@pytest.mark.parametrize(("status", "reason"), [(EXHAUSTED, "SERVER_BUSY"), LOST])
-def test_nothing_is_repeated_without_retries(server, failing, transport, operand, status, reason):
-    came = failing(1, status, reason, 0.01)
-    with shardcall.connect(server.address, retries=False, call_stream=transport == "call stream") as client:
-        with pytest.raises((shardcall.ResourceExhaustedError, shardcall.ServerUnavailableError)) as caught:
-            client.call("echo", operand)
-        assert [caught.value.request_id] == [metadata["shardcall-request-id"] for metadata in came]
-        np.testing.assert_array_equal(client.call("echo", operand).array, operand)
-    assert len({metadata["shardcall-request-id"] for metadata in came}) == 2
 
 
 @pytest.mark.parametrize("transport", ["stream"])

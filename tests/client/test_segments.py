@@ -237,25 +237,6 @@ def test_a_child_has_new_locks(source):
 SIZE = 4096
 
 
-def test_the_first_range_that_fits_is_taken_and_neighbours_grow_together():
-    free = FreeList(300)
-    assert [free.allocate(100, 1) for _ in range(3)] == [0, 100, 200]
-    for offset in (0, 200):
-        free.free(offset, 100)
-    assert not free.is_unused
-    assert free.allocate(150, 1) is None
-    assert (free.allocate(50, 1), free.allocate(100, 1)) == (0, 200)
-    for offset, size in ((0, 50), (200, 100), (100, 100)):
-        free.free(offset, size)
-    assert free.is_unused
-    assert free.allocate(300, 1) == 0
-
-
-def test_bytes_skipped_by_alignment_stay_free():
-    free = FreeList(256)
-    assert (free.allocate(10, 1), free.allocate(64, 64), free.allocate(54, 1)) == (0, 64, 10)
-
-
 STEPS = st.lists(st.tuples(st.integers(1, 900), st.sampled_from([1, 64, 512]), st.integers(0, 9)), max_size=60)
 
 

@@ -109,13 +109,6 @@ def test_arrays_outlive_a_client_that_is_closed_or_lost_which_gives_its_memory_b
     np.testing.assert_array_equal(result, counted(2 * MIB, start=1))
 
 
-def test_shared_memory_can_be_turned_off(memory):
-    with shardcall.connect(memory.server.address, shared_memory=False) as client:
-        client.call("echo", counted(2 * MIB))
-        assert ordinary(client.empty(2 * MIB, np.uint8))
-    assert sources(memory) == [["streamed"]]
-
-
 def test_memory_is_shared_through_a_socket_of_this_host(memory):
     assert memory.server.address.startswith("127.")
     with shardcall.connect(memory.server.address.replace("127.0.0.1", "localhost")) as client:

@@ -71,24 +71,17 @@ def test_an_answer_that_breaks_the_contract_is_an_error_and_no_array(server, cli
         client.call("echo", LARGE)
 
 
-def check_new_result(client):
+@pytest.mark.parametrize("call_stream", [False, True])
+def test_a_result_of_a_newer_server_is_refused_with_both_versions(server, streams, call_stream):
+    results = [{"type": FLOATS}]
+    server.execute = lambda *_: kernel_service_pb2.ExecuteResponse(results=results)
+    streams.on_call = lambda call: call.answer(results=results)
+    server.execute_stream = lambda *_: iter([header(FLOATS, streamed=None), END])
     for x in (np.ones(4), LARGE):
-        with pytest.raises(shardcall.ProtocolError, match="result 0 has no source that this client knows") as caught:
+        newer = pytest.raises(shardcall.ProtocolError, match="result 0 has no source that this client knows")
+        with shardcall.connect(server.address, call_stream=call_stream) as client, newer as caught:
             client.call("echo", x)
         assert f"(the server is shardcall 0, and this client {build_version()}; install the" in str(caught.value)
-
-
-def test_a_result_of_a_newer_server_is_refused_with_both_versions(server, client):
-    answer = kernel_service_pb2.ExecuteResponse(results=[{"type": FLOATS}])
-    server.execute = lambda *_: answer
-    server.execute_stream = lambda *_: iter([header(FLOATS, streamed=None), END])
-    check_new_result(client)
-
-
-def test_a_streamed_result_of_a_newer_server_is_refused_with_both_versions(server, stream_client, streams):
-    streams.on_call = lambda call: call.answer(results=[{"type": FLOATS}])
-    server.execute_stream = lambda *_: iter([header(FLOATS, streamed=None), END])
-    check_new_result(stream_client)
 
 
 @rows("array_type", [FLOATS, HUGE])
@@ -109,17 +102,6 @@ def test_a_refused_header_is_reported_during_the_upload(server, client, abort):
         client.call("ecco", large)
     del large
     assert let_go.wait(10), "gRPC's thread still reads the operand"
-
-
-def test_an_error_after_the_first_chunks_is_reported(server, client, abort):
-    def fail_late(requests, context):
-        yield header(FLOATS)
-        yield chunk(0, 8)
-        abort(context, grpc.StatusCode.UNAVAILABLE, "MESH_RESTARTED", "the mesh restarted")
-
-    server.execute_stream = fail_late
-    with pytest.raises(shardcall.MeshRestartedError, match=r"^the mesh restarted$"):
-        client.call("echo", LARGE)
 
 
 def test_the_deadline_goes_with_every_call(server, client):

@@ -56,11 +56,10 @@ def test_python_numbers_take_the_arrays_type(strict_client):
         assert (array + 1).dtype == (x + 1).dtype == x.dtype
         for power in (2, 2.5, 0.5):
             assert (array**power).dtype == (x**power).dtype
-            assert np.power(array, power).dtype == np.power(x, power).dtype
         assert (2**array).dtype == (2**x).dtype
         assert (array * np.float64(2)).dtype == (x * np.float64(2)).dtype
         assert (np.float64(2) * array).dtype == (np.float64(2) * x).dtype
-        for name, number in itertools.product(ARITHMETIC, (2, 2.5)):
+        for name, number in itertools.product(ARITHMETIC, (2, 2.5, 0.5)):
             function = getattr(np, name)
             expected = [function(x, number).dtype, function(number, x).dtype]
             for functions in (np, strict_client.xp):

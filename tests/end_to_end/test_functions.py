@@ -82,7 +82,7 @@ CALLS = {
         xp.{atleast_1d|atleast_2d|atleast_3d|fliplr|flipud|rot90|matrix_transpose|unstack|ravel|diagflat|diag}(x)
         xp.{hsplit|vsplit|array_split|split}(x, [1, 3])
         xp.dsplit(cube, [2])
-        xp.{concat|hstack|vstack|row_stack|dstack|column_stack}([x, Y])
+        xp.{concat|hstack|vstack|dstack|column_stack}([x, Y])
         xp.block([[x], [Y]])
         xp.{append|broadcast_arrays}(x, Y[0])
         xp.resize(x, (7, 23))

@@ -60,7 +60,6 @@ UNDRAWN = {
     *("fori_loop", "while_loop", "scan"),  # of functions
     *("can_cast", "result_type", "isdtype", "finfo", "iinfo", "broadcast_shapes"),  # of types and shapes alone
     *("from_dlpack", "fromfunction", "tri", "empty_like"),  # of no array, or with no values
-    "row_stack",
     "unique_values",
     *CHANGING,  # statements
 }

@@ -15,7 +15,7 @@ import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-KILLS, SERVER_KILL_EVERY = 30, 5
+KILLS, SERVER_KILL_EVERY = 10, 5
 ACCEPTED = {"ARRAY_LOST", "MESH_RESTARTED", "MESH_NOT_READY", "FILES_UNAVAILABLE", ""}  # "": the server is not there
 
 

@@ -1,4 +1,4 @@
-"""Arithmetic in narrow types is NumPy's, rounding for rounding."""
+"""Results of every element type are NumPy's: every bit of what is moved, arithmetic rounding for rounding."""
 
 import itertools
 from functools import partial
@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from kernels.conftest import assert_same_bits
+from kernels.type_cases import computing_calls, moving_calls
 
 from shardcall_server.kernels.core.element_types import as_bits, convert, from_bits, held_type, narrow, subtract, widen
 
@@ -69,3 +71,12 @@ def test_integers_convert_to_float8_as_numpy_does(same):
     for source, small in itertools.product(["uint8", "int8", "bool"], FLOAT8):
         integers = np.arange(2 if source == "bool" else 256).astype(np.uint8).view(source)
         same(np.asarray(converted(integers, small)), integers.astype(small))
+
+
+@pytest.mark.parametrize("devices", [3])
+def test_every_bit_is_moved(run, values, dtype, devices):
+    run.check_together(moving_calls(run, values, dtype, {"x": devices}), partial(assert_same_bits, any_nan=devices > 1))
+
+
+def test_what_is_computed_of_small_numbers_is_exact(run, values, dtype):
+    run.check_together(computing_calls(run, values, dtype))

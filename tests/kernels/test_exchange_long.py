@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from kernels.test_exchange import MODES, along_rows, check, on_blocks
+from kernels.test_exchange import MODES, ROW_CASES, ROW_LAYOUTS, along_rows, check, exchanged, on_blocks, taken
 
 from shardcall_core.element_types import NAMED
 from shardcall_server.kernels.stencils.exchange import rows_after, rows_before
@@ -33,3 +33,9 @@ def test_one_neighbour_costs_one_permute_of_what_is_needed(boundary, count):
         assert text.count(" collective-permute(") == 1
         assert f"f32[{count},3]{{1,0}} collective-permute(" in text
         assert "all-gather" not in text
+
+
+@pytest.mark.parametrize("layout", range(len(ROW_LAYOUTS)))
+def test_rows_are_exchanged_in_every_layout(run, values, same_bits, layout):
+    calls = [exchanged(run, values, i, layout) for i in range(len(ROW_CASES))]
+    run.check_together([*calls, *taken(run, values, layout)], same_bits, 7)

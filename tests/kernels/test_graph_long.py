@@ -1,27 +1,17 @@
 """The tests of `test_graph.py` that take long."""
 
-import random
-
 import numpy as np
 import pytest
 from kernels import test_graph as short
 from kernels.conftest import with_cases
 from kernels.graphs import GraphWriter
-from kernels.test_graph import GRAPH, KERNELS, MESHES, RANDOM, check, random_graph
+from kernels.test_graph import GRAPH, KERNELS, RANDOM
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.graphs.graph import Value
 from shardcall_core.layouts.layout import ArrayType
 
 pytestmark = pytest.mark.long
-
-
-@pytest.mark.parametrize("seed", range(200))
-def test_random_graphs(run, seed):
-    chance = random.Random(seed)
-    write, results = random_graph(chance)
-    arrays = RANDOM.normal(size=(2, 13, 9))
-    check(run, *write.call(results, [*arrays, np.float64(0.3)]), chance.choice(MESHES))
 
 
 test_what_a_compiler_would_rewrite_is_computed_as_written = with_cases(

@@ -1,11 +1,11 @@
-"""The tests of `test_graph_vmap.py` that take long."""
+"""The tests of `test_graph_control.py` that take long."""
 
 import numpy as np
 import pytest
 from kernels.derivative_cases import CASES
 from kernels.graphs import GraphWriter
 from kernels.test_derivatives_long import calls_on
-from kernels.test_graph_vmap import GRAPH, KERNELS
+from kernels.test_graph_control import GRAPH, KERNELS
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.graphs.graph import Value

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from kernels.conftest import COLLECTIVE, ELEMENT_TYPES, KERNELS, assert_same_bits
 from kernels.table_cases import MOVES, OTHERS, expected
-from kernels.type_cases import index
 from rows import rows
 
 from shardcall_core.element_types import NAMED
@@ -19,9 +18,6 @@ LAYOUTS = [
     ({"a": 4, "b": 2}, ("b", None, "a")),
     ({"a": 2, "b": 2}, (("b", "a"), None, None)),
 ]
-CASES = [(name, i) for name, calls in MOVES.items() for i in range(len(calls))]
-
-
 same_bits_or_nan = partial(assert_same_bits, any_nan=True)
 
 
@@ -86,29 +82,6 @@ def test_astype_is_numpys(run, first):
             reference = (x.real if x.dtype.kind == "c" and to.kind not in "cb" else x).astype(to)
         assert result.dtype == to
         np.testing.assert_array_equal(result.astype(complex), reference.astype(complex))
-
-
-KEYS = [
-    np.s_[1:-1],
-    np.s_[1:-1, 1:-1],
-    np.s_[2],
-    np.s_[-1, None, ::2],
-    np.s_[..., 3],
-    np.s_[::-1, ::-2, ::-3],
-    np.s_[4:1:-1, None, 2:2, None],
-    np.s_[1, 2, 3],
-    np.s_[1::2, :, 8:0:-4],
-    np.s_[:],
-]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS[3:4])
-def test_slices_are_numpys(run, values, layout):
-    (mesh, spec), x, cases = layout, values.normal((5, 4, 9)), []
-    for key in KEYS:
-        starts, how = index(x, key)
-        cases.append((run.call(KERNELS["getitem"], x, starts, mesh=mesh, in_specs=[spec], **how), np.asarray(x[key])))
-    run.check_together(cases, assert_same_bits, np.nan)
 
 
 NO_COLLECTIVE = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernels import test_movement as short
 from kernels.conftest import ELEMENT_TYPES, assert_same_bits, with_cases
-from kernels.table_cases import MOVES, OTHERS, expected
+from kernels.table_cases import MOVES, expected
 from kernels.test_movement import KERNELS, LAYOUTS, specs
 
 pytestmark = pytest.mark.long
@@ -34,20 +34,6 @@ def test_every_operand_may_be_sharded_differently(run, values, name):
     run.check_together(cases, assert_same_bits, np.nan)
 
 
-def test_traces_are_numpys(run, values, dtype):
-    cases = []
-    for spec in (("x", None, None), (None, None, "x")):
-        for shapes, parameters in OTHERS["trace"]:
-            x = values.small(shapes[0], dtype)
-            how = {"mesh": {"x": 3}, "in_specs": specs(shapes, spec), **parameters}
-            wide = x.astype(np.float32) if dtype.name.startswith("float8") else x  # NumPy rounds every step of those
-            reference = expected("trace", (wide,), parameters)
-            reference = reference.astype(parameters.get("dtype", dtype)) if wide is not x else reference
-            cases.append((run.call(KERNELS["trace"], x, **how), reference))
-    run.check_together(cases, assert_same_bits, 7)
-
-
 test_results_are_numpys = with_cases(short.test_results_are_numpys, {"layout": LAYOUTS})
 test_every_bit_is_kept = with_cases(short.test_every_bit_is_kept, {"first": range(len(ELEMENT_TYPES))})
 test_astype_is_numpys = with_cases(short.test_astype_is_numpys, {"first": range(len(short.CONVERTED))})
-test_slices_are_numpys = with_cases(short.test_slices_are_numpys, {"layout": LAYOUTS})

@@ -35,14 +35,10 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
     "diff": [
         ([SCALAR], {}, OPERAND, "x", "x is float32[], a scalar"),
         ([MATRIX], {"axis": 2}, AXIS, "axis", "from -2 to 1"),
-        ([MATRIX], {"axis": -3}, AXIS, "axis", "axis=-3 and x has 2 axes"),
         ([MATRIX], {"axis": "0"}, OF_PARAMETER, "axis", "axis='0' is of type str"),
-        ([MATRIX], {"axis": 0.0}, OF_PARAMETER, "axis", "axis=0.0 is of type float"),
         ([MATRIX], {"n": -1}, PARAMETER, "n", "n=-1 is negative"),
-        ([MATRIX], {"n": "x" * 5000}, OF_PARAMETER, "n", "(5000 characters)"),
+        ([MATRIX], {"n": "x" * 5000}, OF_PARAMETER, "n", "(5000 characters)", "of type str; n is an integer"),
         ([MATRIX], {"n": True}, OF_PARAMETER, "n", "n=True is of type bool"),
-        ([MATRIX], {"n": 1.5}, OF_PARAMETER, "n", "of type float; n is an integer"),
-        ([MATRIX], {"n": None}, OF_PARAMETER, "n", "NoneType"),
         ([f32(10**12)], {"n": MAX_ORDER + 1}, PARAMETER, "n", "at most 1024"),
         ([MATRIX, f32(2)], {}, OPERAND, "prepend", "(2,) and x (64, 8)"),
         ([MATRIX, None, f32(3, 2)], {}, OPERAND, "append", "but axis 1"),
@@ -51,15 +47,16 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
         ([], {}, COUNT, "x", "left out"),
         ([MATRIX], {"order": 1}, "UNKNOWN_PARAMETER", "order", "no parameter"),
         ([MATRIX], HALO | {"n": 60}, *STRATEGY, "8 rows and needs 53 of those on one side, and it serves 4"),
-        ([MATRIX], HALO | BY_COLUMNS, *STRATEGY, "is sharded as P('x', None) and the result as P(None, 'x')"),
-        ([MATRIX], HALO | BY_COLUMNS, *STRATEGY, "these can: gspmd, auto"),
+        (
+            [MATRIX],
+            HALO | BY_COLUMNS,
+            *STRATEGY,
+            "as P('x', None) and the result as P(None, 'x')",
+            "these can: gspmd, auto",
+        ),
     ],
     "shift": [
-        ([SCALAR], {"shift": 1}, OPERAND, "x", "a scalar"),
-        ([MATRIX], {"shift": 1, "axis": 2}, AXIS, "axis", "from -2 to 1"),
         ([MATRIX], {"shift": 1, "axis": (0, -2)}, PARAMETER, "axis", "twice"),
-        ([MATRIX], {"shift": 1, "axis": None}, OF_PARAMETER, "axis", "an integer"),
-        ([MATRIX], {"shift": 1.5}, OF_PARAMETER, "shift", "an integer"),
         ([MATRIX], {"shift": 1, "mode": "wrap"}, PARAMETER, "mode", "give 'fill' or 'periodic'"),
         ([MATRIX, f32(2)], {"shift": 1}, OPERAND, "fill", "give a scalar"),
         ([MATRIX, SCALAR], {"shift": 1, "mode": "periodic"}, OPERAND, "fill", "leave out one of them"),
@@ -68,16 +65,11 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
     ],
     "roll": [
         ([MATRIX], {"shift": (1, 2, 3), "axis": (0, 1)}, PARAMETER, "shift", "3 shifts for 2 axes"),
-        ([MATRIX], {"shift": 1, "axis": (0, 2)}, AXIS, "axis", "from -2 to 1"),
-        ([MATRIX], {"shift": 1, "axis": "0"}, OF_PARAMETER, "axis", "an integer"),
-        ([MATRIX], {"shift": 1.5}, OF_PARAMETER, "shift", "an integer"),
         ([MATRIX], {"shift": 1, "strategy": "halo"}, *STRATEGY, "these can: gspmd"),
     ],
     "laplacian": [
         ([SCALAR], {}, OPERAND, "x", "a scalar"),
         ([of("bool", 8)], {}, TYPE, "x", "bool"),
-        ([MATRIX], {"axes": 2}, AXIS, "axes", "from -2 to 1"),
-        ([MATRIX], {"axes": (0, -2)}, PARAMETER, "axes", "twice"),
         ([MATRIX], {"axes": ()}, PARAMETER, "axes", "name one or more"),
         ([MATRIX], {"boundary": "wrap"}, PARAMETER, "boundary", "give 'periodic' or 'zero' or 'edge'"),
         ([MATRIX, SCALAR, SCALAR, SCALAR], {}, COUNT, "spacing", "3 spacings for 2 axes"),
@@ -99,7 +91,6 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
     "cumsum": [
         ([f64(9, 3)], {"axis": 2}, AXIS, "axis", "axis=2", "2 axes", "-2 to 1", "None"),
         ([f64()], {"axis": 1}, AXIS, "axis", "axis=1", "-1 to 0"),
-        ([f64(9, 3)], {"axis": 0.5}, OF_PARAMETER, "axis", "0.5", "float", "an integer"),
         ([f64(9, 3)], {"dtype": 3}, OF_PARAMETER, "dtype", "dtype=3", "the name of an element type"),
         ([f64(9, 3)], {"dtype": "datetime64"}, TYPE, "dtype", "datetime64", "float64", "int4"),
         ([of("complex64", 3)], {"dtype": "float64"}, TYPE, "dtype", "complex64", "imaginary", "real part"),
@@ -115,10 +106,8 @@ STENCILS = {  # by kernel: operands, parameters and layout, reason, field, parts
         ([f64(9), f64()], {}, OPERAND, "v", "()", "one axis"),
         ([f64(0), f64(3)], {}, "INVALID_SHAPE", "x", "empty", "at least one"),
         ([f64(9), f64(0)], {}, "INVALID_SHAPE", "v", "empty", "at least one"),
-        ([f64(9), f64(3)], {"axis": 1}, AXIS, "axis", "axis=1", "1 axes", "-1 to 0"),
         ([f64(9), f64(3)], {"mode": "sane"}, PARAMETER, "mode", "'sane'", "did you mean 'same'"),
         ([f64(9), f64(3)], {"mode": 1.0}, OF_PARAMETER, "mode", "mode=1", "a string"),
-        ([f64(9), f64(3)], {"mode": True}, OF_PARAMETER, "mode", "mode=True", "a string"),
         ([f64(9), f64(3)], {"mode": 3}, PARAMETER, "mode", "mode=3", "0, 1 or 2"),
         (FLOAT8S, {}, TYPE, "v", "float8_e5m2", "float8_e4m3fn", "float32"),
         ([f64(9, 3), f64(3)], HALO | BY_COLUMNS, *STRATEGY, "P('x', None)", "P(None, 'x')", "gspmd"),
@@ -128,18 +117,10 @@ MOVES = {
     "reshape": [
         ([SMALL], {"shape": (3, -1)}, PARAMETER, "shape", "x is of shape (5, 4), 20 elements"),
         ([SMALL], {"shape": (-1, -1)}, PARAMETER, "shape", "at most one"),
-        ([SMALL], {"shape": "20"}, OF_PARAMETER, "shape", "str"),
     ],
-    "expand_dims": [
-        ([SMALL], {"axis": 3}, AXIS, "axis", "from -3 to 2"),
-        ([SMALL], {"axis": (0, -4)}, PARAMETER, "axis", "twice"),
-    ],
+    "expand_dims": [([SMALL], {"axis": 3}, AXIS, "axis", "from -3 to 2")],
     "squeeze": [([SMALL], {"axis": 0}, PARAMETER, "axis", "axes of size 1")],
     "broadcast_to": [([SMALL], {"shape": (5, 5)}, PARAMETER, "shape", "does not broadcast")],
-    "flip": [
-        ([SMALL], {"axis": 2}, AXIS, "axis", "from -2 to 1"),
-        ([SMALL], {"axis": 1.0}, OF_PARAMETER, "axis", "float"),
-    ],
     "concatenate": [
         (
             [SMALL, SCALAR],
@@ -153,10 +134,7 @@ MOVES = {
     "stack": [([SMALL, SCALAR], {}, OPERAND, "arrays[1]", "one shape")],
     "astype": [([SMALL], {"dtype": "float3"}, TYPE, "dtype", "float32")],
     "tile": [([SMALL], {"reps": (-1,)}, PARAMETER, "reps", "0 or more")],
-    "repeat": [
-        ([SMALL], {"repeats": -1}, PARAMETER, "repeats", "0 or more"),
-        ([SMALL], {"repeats": True}, OF_PARAMETER, "repeats", "bool"),
-    ],
+    "repeat": [([SMALL], {"repeats": -1}, PARAMETER, "repeats", "0 or more")],
     "tril": [([SCALAR], {}, OPERAND, "x", "one axis or more")],
     "diagonal": [([SMALL], {"axis2": 0}, PARAMETER, "axis2", "give another")],
     "trace": [([SCALAR], {}, OPERAND, "x", "two axes or more")],
@@ -178,8 +156,6 @@ MOVES = {
         ([f32(4096, 16), f32(1, 2, 16), STARTS], SLICE, OPERAND, "values"),
         ([f32(4096, 16), of("complex64"), STARTS], SLICE, TYPE, "values"),
     ],
-    "sort": [([SMALL], {"axis": 2}, AXIS, "axis")],
-    "argsort": [([SMALL], {"axis": "0"}, OF_PARAMETER, "axis")],
     "take": [
         ([SMALL, of("float16", 5, 4)], {"axis": 0}, TYPE, "indices"),
         ([f32(0, 4), of("int64", 5, 4)], {"axis": 0}, OPERAND, "x"),
@@ -197,17 +173,10 @@ MOVES = {
         ([of("int64", 5, 4), of("complex64"), of("int64", 5, 4)], {"axes": (0,)}, TYPE, "values"),
     ],
     "flatnonzero": [([SMALL], {"size": 21}, PARAMETER, "size")],
-    "transpose": [
-        ([f32(3, 4)], {"axes": (0,)}, PARAMETER, "axes", "names 1 of 2 axes"),
-        ([f32(3, 4)], {"axes": (0, -2)}, PARAMETER, "axes", "twice"),
-        ([f32(3, 4)], {"axes": (0, 2)}, AXIS, "axes"),
-    ],
+    "transpose": [([f32(3, 4)], {"axes": (0,)}, PARAMETER, "axes", "names 1 of 2 axes")],
 }
 NUMBERS = {
-    "cumprod": [
-        ([f32(2, 3, 4)], {"axis": 3}, AXIS, "axis"),
-        ([of("complex64", 5)], {"dtype": "float32"}, TYPE, "x"),
-    ],
+    "cumprod": [([of("complex64", 5)], {"dtype": "float32"}, TYPE, "x")],
     "searchsorted": [
         ([f32(2, 3, 4), of("int64", 5)], {}, OPERAND, "a"),
         ([of("int64", 5), of("int64", 5)], {"side": "both"}, PARAMETER, "side"),
@@ -225,25 +194,16 @@ NUMBERS = {
         ([of("int64", 5)] * 4, {}, OPERAND, "left"),
     ],
     "fft": [
-        ([f32(5, 0)], {"axis": 2}, AXIS, "axis"),
         ([f32(5, 0)], {}, PARAMETER, "n"),
         *(([of(name, 5)], {}, TYPE, "x") for name, dtype in NAMED.items() if dtype.kind not in "biufc"),
     ],
-    "ifft": [
-        ([f32(5, 0)], {"axis": 0, "n": 0}, PARAMETER, "n"),
-        ([f32(5, 0)], {"axis": 0, "n": 2.0}, OF_PARAMETER, "n"),
-    ],
+    "ifft": [([f32(5, 0)], {"axis": 0, "n": 0}, PARAMETER, "n")],
     "irfft": [
         ([f32(1)], {}, PARAMETER, "n"),
         ([f32(5, 0)], {"axis": 0, "norm": "none"}, PARAMETER, "norm"),
     ],
     "rfft": [([of("complex64", 5, 0)], {"axis": 0}, TYPE, "x")],
-    "sum": [
-        ([f32(3, 4)], {"axis": 2}, AXIS, "axis"),
-        ([f32(3, 4)], {"axis": (0, -2)}, PARAMETER, "axis", "twice"),
-        ([f32(3, 4)], {"keepdims": "yes"}, OF_PARAMETER, "keepdims"),
-        ([f32(3, 4)], {"dtype": "float33"}, TYPE, "dtype", "no element type"),
-    ],
+    "sum": [([f32(3, 4)], {"dtype": "float33"}, TYPE, "dtype", "no element type")],
     "argmax": [([f32(3, 4)], {"axis": (0, 1)}, OF_PARAMETER, "axis", "one axis")],
     "max": [([f32(0, 4)], {"axis": 0}, OPERAND, "x", "sizes are not 0")],
     "mean": [([of("complex64", 3)], {"dtype": "float32"}, TYPE, "dtype", "dtype='complex64'")],
@@ -331,7 +291,6 @@ PRODUCTS = {
         ([f32(3), f32(3, 2)], {"transpose_lhs": True}, PARAMETER, "transpose_lhs", "float32[3], a vector; give an"),
         (PAIR, {"transpose_rhs": 1}, OF_PARAMETER, "transpose_rhs", "transpose_rhs is True or False"),
         (PAIR, BFLOAT16, PARAMETER, "preferred_element_type", "common type of the factors is float32; give one of"),
-        (PAIR, BFLOAT16, PARAMETER, "preferred_element_type", "='bfloat16'", "complex128, complex64, float32, float64"),
         (FLOAT8S, {}, TYPE, "rhs", "no common element type"),
         *(
             (operands, {"strategy": name, "in_specs": specs, "out_specs": [out_spec]}, *STRATEGY, says)

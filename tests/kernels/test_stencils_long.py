@@ -220,18 +220,6 @@ def test_rows_behind_the_last_iteration_are_added_once(run, values, same, shape)
     same(run(CUMSUM, x, mesh={"x": 1}, in_specs=[("x", None)], strategy="block_scan", axis=1), np.cumsum(x, 1))
 
 
-def test_auto_serves_what_block_scan_refuses(run, values):
-    x, even = (operand_of(values, "cumsum", 0, shape) for shape in ((9, 3), (16, 3)))
-    how = {"mesh": {"x": 8}}
-    run.check_together(
-        [
-            (run.call(CUMSUM, x, **how, in_specs=[(None, "x")]), np.cumsum(x)),
-            (run.call(CUMSUM, x, **how, out_specs=[("x",)]), np.cumsum(x)),
-            (run.call(CUMSUM, even, **how, out_specs=[("x",)], strategy="block_scan"), np.cumsum(even)),
-        ]
-    )
-
-
 @pytest.mark.parametrize("length", [4, MAX_UNROLLED + 1])
 def test_elements_outside_the_array_are_omitted_and_not_zero(run, same, length):
     x, v = np.ones(16), np.ones(length)

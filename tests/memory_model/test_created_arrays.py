@@ -12,6 +12,7 @@ import shardcall as sc
 
 X = np.array([0.5, -1.5, 2.25])
 OUTSIDE = np.zeros(3)
+sets_shapes = pytest.mark.filterwarnings("ignore:Setting the shape:DeprecationWarning")  # of NumPy 2.5
 
 
 def stencil(x):
@@ -167,6 +168,7 @@ OPERATIONS = {
 }
 
 
+@sets_shapes
 @rows("name", OPERATIONS)
 def test_an_operation_without_values_of_the_program_is_numpys(name):
     seen = []
@@ -220,6 +222,7 @@ def sum_of_outside(x):
     total += x
 
 
+@sets_shapes
 @rows(
     ("function", "message"),
     [

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 from rows import rows
-from server.refusals import refused
+from server.conftest import refused
 
 from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType

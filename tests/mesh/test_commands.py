@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from server.refusals import refusal
+from server.conftest import refusal
 from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2, mesh_pb2

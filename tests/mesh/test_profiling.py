@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
-from server.refusals import refusal, refused
+from server.conftest import refusal, refused
 
 from shardcall_core.call_error import Reason
 from shardcall_server.mesh import profiling

@@ -1,10 +1,14 @@
-"""Calls whose stages run on the threads of the tests."""
+"""Calls whose stages run on the threads of the tests, and their memory."""
 
+import re
 from collections.abc import Awaitable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
+
+import numpy as np
 
 from shardcall.v1 import timing_pb2
 from shardcall_core.call_error import CallError, Reason
@@ -121,3 +125,11 @@ class CountingBudget:
 
     def release(self, owner: str, nbytes: int) -> None:
         self.taken -= nbytes
+
+
+def huge_kib(memory: np.ndarray) -> int:
+    """Returns how much of a mapping is in huge pages."""
+    maps = Path("/proc/self/smaps").read_text()
+    of_it = maps[maps.index(f"{memory.ctypes.data:x}-") :]
+    mapped_kib = re.search(r"ShmemPmdMapped: +([0-9]+) kB", of_it)
+    return int(mapped_kib[1]) if mapped_kib else 0

@@ -8,7 +8,7 @@ import pytest
 from rows import rows
 from server.fake_calls import FakeServerCall, RunningStage
 
-from server import refusals
+from server import conftest as refusals
 from shardcall_core.call_error import CallError
 from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS, Admission, Slots
 from shardcall_server.frontend.rpc.coroutines import Waiting

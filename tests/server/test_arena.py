@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server.huge_pages import huge_kib
-from server.refusals import refusal
+from server.conftest import refusal
+from server.fake_calls import huge_kib
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.layouts.layout import ArrayType

@@ -10,9 +10,8 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from server.conftest import on_threads, refusal, refused
 from server.fake_calls import FakeServerCall
-from server.refusals import refusal, refused
-from server.threads import on_threads
 
 from shardcall.v1 import file_service_pb2
 from shardcall_core.call_error import CallError, Reason

@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from server.refusals import refusal, refused
-from server.tables_of_names import LEASE_S, OURS, THEIRS, Table
+from server.conftest import refusal, refused
+from server.tables_of_names import OURS, THEIRS, Table
 
 from shardcall_core.call_error import Reason
 from shardcall_server.frontend.memory.array_names import address_of, check_name
@@ -28,20 +28,6 @@ def test_an_address_names_the_caller_or_another_principal():
     assert address_of("you/u", "me") == ("you", "u")
     assert address_of("a/b/u", "me") == ("a/b", "u")
     refusal(address_of, "you/", "me")
-
-
-def test_an_array_with_a_name_outlives_its_lease_and_a_dropped_handle(table):
-    named, other = table.put(), table.put()
-    table.array_table.name(named.handle, "u")
-    gone = table.put()
-    assert table.array_table.delete([named.handle, gone.handle], with_named=False) == [gone]
-    table.deleted.clear()
-    table.now = 2 * LEASE_S
-    assert (table.array_table.open("u").array_id, table.deleted_handles()) == (named.array_id, [other.handle])
-    assert (table.array_table.leases, table.array_table.count) == (0, 1)
-    table.array_table.delete([named.handle])
-    with refused(Reason.ARRAY_LOST, "no array has the name 'u'", "name"):
-        table.array_table.open("u")
 
 
 def test_the_time_of_a_name_ends(table):
@@ -70,16 +56,6 @@ def test_an_array_has_the_name_and_the_time_that_were_last_set(table):
     assert table.array_table.open("v").handle == named.handle
 
 
-def test_a_taken_name_is_refused_unless_it_is_to_be_replaced(table):
-    before, after = table.put(), table.put()
-    table.array_table.name(before.handle, "u")
-    with refused(Reason.NAME_TAKEN, "stands for another array; use another name, delete that array by", "name"):
-        table.array_table.name(after.handle, "u")
-    table.array_table.name(before.handle, "u")  # its own name
-    table.array_table.name(after.handle, "u", replaces=True)
-    assert (table.array_table.open("u").handle, table.deleted_handles()) == (after.handle, [before.handle])
-
-
 def test_a_write_replaces_the_array_that_it_was_computed_from_alone(table):
     before, after, late = table.put(), table.put(), table.put(THEIRS)
     table.array_table.name(before.handle, "u", keep_s=500)
@@ -93,21 +69,6 @@ def test_a_write_replaces_the_array_that_it_was_computed_from_alone(table):
         table.array_table.name(late.handle, "u", expected=before.handle, lease_id=THEIRS)
     assert table.array_table.open("u").handle == after.handle
     assert not table.deleted
-
-
-def test_names_of_principals_are_apart(table):
-    ours, theirs = table.put(owner="we"), table.put(owner="they")
-    table.array_table.name(ours.handle, "u", "we")
-    table.array_table.name(theirs.handle, "u", "they")
-    table.array_table.name(table.put(owner="they").handle, "v", "they")
-    assert {table.array_table.open(name, "we").handle for name in ("u", "we/u")} == {ours.handle}
-    refusals = []
-    for name in ("they/v", "they/w", "nobody/v"):
-        error = refusal(table.array_table.open, name, "we")
-        refusals.append((error.reason, error.message.replace(name, "…"), {*error.metadata}))
-    assert refusals == [refusals[0]] * 3
-    assert refusal(table.array_table.name, theirs.handle, "w", "we").reason is Reason.ARRAY_LOST
-    assert {resident.handle for resident in table.array_table.of_owner("we")} == {ours.handle}
 
 
 def test_without_principals_arrays_with_names_have_one_limit(table):

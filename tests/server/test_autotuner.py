@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from end_to_end.processes import wait_for
-from server.refusals import refusal
+from server.conftest import refusal
 from server.test_program_cache import OPERANDS, Session, done, failed
 
 from server import test_program_cache

@@ -12,8 +12,8 @@ import pytest
 from end_to_end.raw_stream import cancel, delete, prepare, put
 from google.rpc import status_pb2
 from rows import rows
+from server.conftest import refusal, refused
 from server.fake_calls import FakeServerCall, RunningStage
-from server.refusals import refusal, refused
 from server.tables_of_names import Table
 
 from shardcall.v1 import call_stream_pb2, kernel_pb2, kernel_service_pb2
@@ -265,20 +265,6 @@ def test_an_array_on_the_mesh_is_an_operand_of_its_owner_at_once_and_deleted_whe
     check_late(arrays, A, Reason.ARRAY_LOST)
 
 
-def test_a_promised_result_is_an_operand_once_its_call_is_launched(arrays, table):
-    first = arrays.claim("", [], [A])
-    second = arrays.claim("", [A, A], [B])
-    third = arrays.claim("", [B, A], [])
-    operands = [resolving(second), resolving(third)]
-    assert not any(one.done() for one in operands)
-    (a,) = launch(table, first)
-    assert operands[0].result(0) == [a, a]
-    assert not operands[1].done()
-    (b,) = launch(table, second)
-    assert operands[1].result(0) == [b, a]
-    third.launched([])
-
-
 def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those_behind(arrays, table):
     resident = table.put()
     users = [arrays.claim("", [resident.handle], []) for _ in range(2)]
@@ -331,7 +317,7 @@ def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays,
 
 def test_a_failure_is_kept_without_the_memory_of_its_call(arrays):
     class Request:
-        """What a call has in its frames."""
+        """The arrays and the program of a call's frames."""
 
     references = []
 

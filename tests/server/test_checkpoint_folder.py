@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from rows import rows
-from server.refusals import refusal, refused
+from server.conftest import refusal, refused
 
 from shardcall.v1 import mesh_pb2
 from shardcall_core.call_error import CallError, Reason

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import structlog
-from server.threads import on_threads
+from server.conftest import on_threads
 from structlog.testing import capture_logs
 
 from shardcall_server.frontend.rpc import coroutines

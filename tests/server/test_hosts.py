@@ -1,6 +1,10 @@
-"""Hosts of a mesh: ranks, refusals and missing hosts; the test stands for the agents."""
+"""Hosts of a mesh: ranks, refusals, missing hosts, and links of workers; the test stands for the agents."""
 
 import gc
+import os
+import socket
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -13,9 +17,11 @@ from end_to_end.processes import wait_for
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall_core.versions import build_version
+from shardcall_server.frontend.hosts import link_listener as module
 from shardcall_server.frontend.hosts.host import Host
 from shardcall_server.frontend.hosts.hosted_worker import HostedWorker
 from shardcall_server.frontend.hosts.hosts import HostRefusedError, Hosts, NotNowError, starts_of_hosts
+from shardcall_server.frontend.hosts.link_listener import LinkListener
 from shardcall_server.settings_sources import load_settings
 from shardcall_worker.v1 import host_service_pb2, link_pb2
 
@@ -351,3 +357,45 @@ def test_every_worker_gets_a_rank_and_the_coordinators_address(hosts, taking):
     assert first.process.coordinator == second.process.coordinator == "127.0.0.1:5"
     assert (first.virtual_devices, second.virtual_devices) == (2, 3)
     assert first.program_dir == "", "the agent knows where, on its host"
+
+
+@pytest.fixture
+def link_listener() -> Iterator[LinkListener]:
+    opened = LinkListener()
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def child() -> Iterator[int]:
+    """A child process of the test, as a worker is a child of its agent."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield process.pid
+    process.communicate()
+
+
+def come(link_listener: LinkListener, ticket: bytes) -> socket.socket:
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    agent.connect(link_listener.path)
+    agent.sendall(ticket)
+    return agent
+
+
+def test_the_parent_of_the_worker_gets_in(link_listener, child):
+    with come(link_listener, link_listener.ticket) as agent, link_listener.open(child) as link:
+        agent.sendall(b"x")
+        assert link.recv(1) == b"x"
+
+
+def test_another_than_the_parent_and_another_ticket_do_not(link_listener, child):
+    with come(link_listener, link_listener.ticket), pytest.raises(PermissionError):
+        link_listener.open(os.getpid())
+    with come(link_listener, bytes(len(link_listener.ticket))), pytest.raises(PermissionError):
+        link_listener.open(child)
+
+
+def test_nor_does_one_that_cannot_be_seen_from_here(link_listener, monkeypatch):
+    """From another namespace of processes every process has the number 0, and so does a missing parent."""
+    monkeypatch.setattr(module, "peer_of", lambda connection: (0, os.geteuid()))
+    with come(link_listener, link_listener.ticket), pytest.raises(PermissionError):
+        link_listener.open(2**22 + 1)

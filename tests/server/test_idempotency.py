@@ -6,8 +6,8 @@ from threading import Event
 import numpy as np
 import pytest
 from rows import rows
+from server.conftest import refusal, refused
 from server.fake_calls import FakeServerCall
-from server.refusals import refusal, refused
 
 from shardcall.v1 import array_service_pb2
 from shardcall_core.call_error import Reason

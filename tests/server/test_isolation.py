@@ -3,9 +3,9 @@
 import signal
 
 import pytest
+from server.conftest import refused
 from server.fake_calls import Clock
 from server.fake_workers import PATIENCE_S, FakeWorker, but, execution
-from server.refusals import refused
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.workers.command import Command

@@ -9,12 +9,12 @@ from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
+from server.conftest import on_threads
 from server.fake_calls import FakeServerCall
 from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, RunningMesh, usual
-from server.threads import on_threads
 from structlog.testing import capture_logs
 
-from server import refusals
+from server import conftest as refusals
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.programs import known_answers as module
 from shardcall_server.frontend.programs.cache_entry import CachedProgram

@@ -1,8 +1,9 @@
-"""Flags, platforms and environment of the server's processes; the tests need no GPU."""
+"""Flags, platforms, environment and signals of the server's processes; the tests need no GPU."""
 
 import importlib.metadata
 import os
 import re
+import signal
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -13,6 +14,7 @@ from rows import rows
 from shardcall_server import launcher
 from shardcall_server.launcher import ensure_environment_early, quiet_environment, tuned_environment, worker_environment
 from shardcall_server.mesh.worker import jax_platforms
+from shardcall_server.standard_streams import stop_signals
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *plugins: str) -> None:
@@ -131,3 +133,22 @@ def test_too_little_virtual_memory_is_reported_in_one_line():
     assert ended.returncode == 2
     line = r"shardcall: the server needs more .* which is 500000 KiB \(ulimit -v unlimited\)\n"
     assert re.fullmatch(line, ended.stderr)
+
+
+@rows(
+    ("has_terminal", "before", "stops"),
+    [
+        (True, signal.SIG_DFL, True),
+        (True, signal.SIG_IGN, False),  # nohup
+        (False, signal.SIG_DFL, False),
+    ],
+)
+def test_the_end_of_its_terminal_stops_a_process_that_has_one(monkeypatch, has_terminal, before, stops):
+    handled: dict[int, object] = {}
+    monkeypatch.setattr(os, "isatty", lambda fd: has_terminal and fd == 2)
+    monkeypatch.setattr(signal, "getsignal", lambda number: before)
+    monkeypatch.setattr(signal, "signal", handled.__setitem__)
+    expected = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP} if stops else {signal.SIGTERM, signal.SIGINT}
+    assert set(stop_signals()) == expected
+    ignored = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP} - expected
+    assert handled == dict.fromkeys(ignored, signal.SIG_IGN)

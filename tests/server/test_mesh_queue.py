@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rows import rows
+from server.conftest import on_threads
 from server.fake_calls import FakeServerCall, RunningStage
-from server.threads import on_threads
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.mesh_queue import LaunchGrant, MeshQueue

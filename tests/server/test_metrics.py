@@ -1,4 +1,4 @@
-"""Metrics, totals and lists of calls, by kernel and by principal."""
+"""Metrics, totals and lists of calls, by kernel and by principal, and the states of a recording."""
 
 from collections import Counter
 from types import SimpleNamespace
@@ -7,6 +7,7 @@ from typing import Any, cast
 import grpc
 from prometheus_client import generate_latest
 from prometheus_client.core import Metric
+from server.conftest import refusal
 from server.fake_calls import finished_call
 
 from shardcall.v1 import server_info_service_pb2, timing_pb2
@@ -16,7 +17,11 @@ from shardcall_server.frontend.observability.call_totals import Total, TotalsByN
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.observability.metrics_state import _principals
 from shardcall_server.frontend.observability.recent_calls import ProgramCalls, RecentCalls
+from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.services.principal_usage import PrincipalUsages
+from shardcall_server.frontend.services.profile_servicer import ProfileServicer
+from shardcall_server.settings import Settings
+from shardcall_worker.v1 import link_pb2
 
 OK = grpc.StatusCode.OK
 
@@ -171,3 +176,27 @@ def test_every_principal_is_listed_by_name_with_its_limits():
 
 def test_without_authentication_all_callers_are_one():
     assert usages(None).of_all() == [Usage(arrays=3, array_bytes=192, programs=6, calls=1, ended_calls=9, weight=1)]
+
+
+def test_a_profile_that_is_being_written_has_another_remedy_than_one_that_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    answer: Promise[link_pb2.WorkerMessage] = Promise()
+    session = cast(Any, SimpleNamespace(command=lambda _: answer))
+    servicer = ProfileServicer(cast(Any, None), cast(Any, None), Settings())
+
+    def message() -> str:
+        error = refusal(servicer._begin, session, "ada", 300.0)
+        assert error.reason is Reason.PROFILE_STATE
+        return error.message
+
+    recording = servicer._begin(session, "ada", 300.0)
+    assert r"stop and fetch it with client.profile(directory).stop()" in message()
+    assert servicer._claim() is recording
+    recording.stop()
+    recording.remove()  # its caller has left
+    assert "repeat the call in some seconds" in message()
+    assert ".stop()" not in message()
+    assert "was stopped already, and its files are being written" in refusal(servicer._claim).message
+    answer.set_result(link_pb2.WorkerMessage())
+    servicer._begin(session, "ada", 300.0).remove()
+    assert "no profile is being recorded" in refusal(servicer._claim).message

@@ -6,8 +6,8 @@ from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import numpy as np
+from server.conftest import refusal
 from server.fake_calls import CountingBudget, FakeServerCall
-from server.refusals import refusal
 
 from shardcall.v1 import kernel_pb2, model_service_pb2
 from shardcall_core.call_error import CallError, Reason

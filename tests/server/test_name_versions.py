@@ -6,7 +6,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 from rows import rows
-from server.refusals import refusal, refused
+from server.conftest import refusal, refused
 from server.tables_of_names import OURS, THEIRS, Table
 
 from shardcall.v1 import array_service_pb2
@@ -17,11 +17,11 @@ from shardcall_server.frontend.memory.name_versions import (
     ANY,
     MAX_RESTORATIONS,
     NameHistory,
-    begun,
     check_seen,
-    restored,
+    first_history,
+    next_history,
+    restored_history,
     version_of,
-    written,
 )
 
 SAVED_AT_S = 1.8e9
@@ -42,9 +42,9 @@ def is_refused(history: NameHistory, seen: array_service_pb2.NameVersion) -> boo
 
 
 def test_a_client_that_has_seen_lost_values_learns_of_which_moment_the_present_ones_are():
-    saved = written(begun(5))
-    seen = version_of(written(saved))
-    after = restored(saved, SAVED_AT_S)
+    saved = next_history(first_history(5))
+    seen = version_of(next_history(saved))
+    after = restored_history(saved, SAVED_AT_S)
     with refused(Reason.ARRAY_LOST, "went back to the checkpoint of 2027-01-15 08:00:00 UTC", "name") as error:
         check_seen("u", after, seen)
     assert error.value.metadata["version_seen"] == "3"
@@ -58,16 +58,16 @@ def test_a_client_that_has_seen_lost_values_learns_of_which_moment_the_present_o
 def test_exactly_those_who_have_seen_lost_values_are_refused(seed):
     draws = np.random.default_rng(seed)
     ids = itertools.count()
-    history, values = begun(5), [next(ids)]  # the values that the present ones come from
+    history, values = first_history(5), [next(ids)]  # the values that the present ones come from
     saved, saved_values = history, values
     seen = []
     for action in draws.choice(["write", "save", "restart"], 150, p=[0.6, 0.2, 0.2]):
         if action == "write":
-            history, values = written(history), [*values, next(ids)]
+            history, values = next_history(history), [*values, next(ids)]
         elif action == "save":
             saved, saved_values = history, values
         else:
-            history, values = restored(saved, SAVED_AT_S), saved_values
+            history, values = restored_history(saved, SAVED_AT_S), saved_values
         seen.append((version_of(history), values[-1]))
         wrong = [value for version, value in seen if is_refused(history, version) != (value not in values)]
         assert not wrong
@@ -76,20 +76,20 @@ def test_exactly_those_who_have_seen_lost_values_are_refused(seed):
 
 
 def test_a_name_with_many_restarts_keeps_some_and_forgets_no_loss():
-    history, lost, kept = begun(5), [], []
+    history, lost, kept = first_history(5), [], []
     for _ in range(2 * MAX_RESTORATIONS):
-        history = written(history)
+        history = next_history(history)
         kept.append(version_of(history))
-        lost.append(version_of(written(history)))
-        history = restored(history, SAVED_AT_S)
+        lost.append(version_of(next_history(history)))
+        history = restored_history(history, SAVED_AT_S)
     assert len(history.restorations) == MAX_RESTORATIONS
     assert all(is_refused(history, version) for version in lost)
     assert not any(is_refused(history, version) for version in kept[-MAX_RESTORATIONS + 2 :])
 
 
 def test_a_checkpoint_without_versions_begins_a_history():
-    history = restored(NameHistory(), SAVED_AT_S)
-    assert is_refused(written(history), array_service_pb2.NameVersion(number=1, since_microseconds=1))
+    history = restored_history(NameHistory(), SAVED_AT_S)
+    assert is_refused(next_history(history), array_service_pb2.NameVersion(number=1, since_microseconds=1))
     assert not is_refused(history, version_of(history))
 
 
@@ -144,13 +144,13 @@ def test_a_name_of_the_mesh_before_is_refused_if_its_values_are_lost(is_in_check
         table.array_table.name(table.put(nbytes=1).handle, "u", replaces=True)
     resident = table.array_table.open("u")
     seen = resident.describe().version
-    saved = begun(seen.since_microseconds)
+    saved = first_history(seen.since_microseconds)
     table.array_table.remove_epoch(resident.epoch)
     with refused(Reason.ARRAY_LOST, "no array has the name"):
         table.array_table.open("u", seen=seen)
     again = table.array_table.reserve(OURS, 1)
     handle = again.commit(2, resident.type, resident.mesh, resident.placement, 1).handle
-    history = restored(saved, SAVED_AT_S) if is_in_checkpoint else None
+    history = restored_history(saved, SAVED_AT_S) if is_in_checkpoint else None
     table.array_table.name(handle, "u", history=history)
     with refused(Reason.ARRAY_LOST, text):
         table.array_table.open("u", seen=seen)

@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from rows import rows
-from server.refusals import refused
+from server.conftest import refused
 
 from shardcall.v1 import method_options_pb2, profile_service_pb2
 from shardcall_core.call_error import Reason

@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from server.conftest import refusal, refused
 from server.fake_calls import FakeServerCall
-from server.refusals import refusal, refused
 
 from shardcall.v1 import array_pb2, kernel_pb2
 from shardcall_core.call_error import CallError, Reason

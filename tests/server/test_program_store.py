@@ -7,10 +7,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from server.threads import on_threads
+from server.conftest import on_threads
 from structlog.testing import capture_logs
 
-from shardcall_core.wire.private_files import PrivateFileError
 from shardcall_server.compilation.program_store import ProgramStore, StoreCounts
 
 LIMIT_BYTES = 1 << 20
@@ -185,11 +184,3 @@ def test_servers_that_share_a_folder_see_complete_programs_only(folder):
     on_threads(use, range(4))
     assert all(seen)
     assert len(seen) == 4 * (20 * 8 + 1)
-
-
-def test_a_folder_that_others_may_read_is_refused(folder):
-    folder.mkdir(parents=True)
-    folder.parent.chmod(0o700)
-    folder.chmod(0o701)
-    with pytest.raises(PrivateFileError, match="has mode 0701 and must not let other users read or change it"):
-        ProgramStore(folder, LIMIT_BYTES)

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows import rows
-from server.threads import on_threads
+from server.conftest import on_threads
 
 from shardcall.v1 import kernel_pb2, server_info_service_pb2
 from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec, block_shape, padded_shape

@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 from end_to_end.processes import wait_for
 from rows import rows
-from server.fake_calls import FakeServerCall
-from server.huge_pages import huge_kib
+from server.conftest import refusal
+from server.fake_calls import FakeServerCall, huge_kib
 from server.other_user import NEEDS_ROOT, answer_to_nobody
-from server.refusals import refusal
 
 from shardcall.v1 import segment_service_pb2, timing_pb2
 from shardcall_core.call_error import CallError, Reason

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from rows import rows
-from server.refusals import refusal
+from server.conftest import refusal
 
 from shardcall_core.call_error import CallError
 from shardcall_server.frontend.rpc.promise import Promise

@@ -12,9 +12,8 @@ from unittest.mock import Mock
 
 import pytest
 from end_to_end.processes import wait_for
+from server.conftest import on_threads, refusal, refused
 from server.fake_workers import FAILED, PATIENCE_S, READY, FakeWorker, RunningMesh, but
-from server.refusals import refusal, refused
-from server.threads import on_threads
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import Reason

@@ -5,9 +5,8 @@ from contextlib import suppress
 
 import pytest
 from rows import rows
-from server.refusals import refusal, refused
+from server.conftest import on_threads, refusal, refused
 from server.tables_of_names import LEASE_S, OURS, THEIRS, Table
-from server.threads import on_threads
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.memory.array_guests import MAX_GUESTS, MAX_GUESTS_OF_OWNER

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from server.conftest import refusal
 from server.fake_calls import FakeServerCall
 from server.fake_workers import PATIENCE_S, FakeWorker, but
-from server.refusals import refusal
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, SupervisorConfig

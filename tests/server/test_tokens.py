@@ -15,8 +15,8 @@ import grpc
 import pytest
 import structlog
 from end_to_end.processes import wait_for
+from server.conftest import refused
 from server.fake_calls import CountingBudget
-from server.refusals import refusal, refused
 
 from shardcall.v1 import kernel_service_pb2, kernel_service_pb2_grpc
 from shardcall_core.call_error import CallError, Reason
@@ -32,7 +32,6 @@ from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tok
 from shardcall_server.frontend.inference.model_table import Model, ModelTable
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
-from shardcall_server.frontend.observability.sparse_warning import SparseWarning
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
@@ -84,28 +83,6 @@ def test_a_session_token_is_as_good_as_its_token_to_one_process_alone():
     assert len({session, first.session_of(BOB.token), second.session_of(ALICE.token), ALICE.token, BOB.token}) == 5
     assert second.find(session) is None
     assert [first.session_of(unknown) for unknown in ("", "x" * 43, session)] == [""] * 3
-
-
-def test_tokens_that_are_replaced_are_unknown_at_once_with_their_session_tokens():
-    tokens = Tokens([ALICE, BOB])
-    session, others = tokens.session_of(ALICE.token), tokens.session_of(BOB.token)
-    tokens.replace([BOB])
-    assert tokens.find(session) is None
-    assert tokens.find(others).name == "bob"
-    assert tokens.find(ALICE.token) is None
-    assert tokens.find(BOB.token).name == "bob"
-
-
-def test_the_gate_knows_who_shows_a_token_and_distinguishes_none_and_a_wrong_one():
-    tokens = Tokens([ALICE])
-    for scheme in ("Bearer", "bearer", "BEARER"):
-        assert admit(tokens, ("user-agent", "x"), ("authorization", f"{scheme} {ALICE.token}")).name == "alice"
-    others = [("authorization-bin", b"Bearer"), ("Authorization", "Bearer"), ("authorization", b"x")]
-    missing = [refusal(admit, tokens, *metadata) for metadata in ((), *((entry,) for entry in others))]
-    unknown = refusal(admit, tokens, bearing(BOB.token))
-    for error, token in (*((error, "missing") for error in missing), (unknown, "unknown")):
-        assert (error.reason, error.metadata) == (Reason.TOKEN_REQUIRED, {"token": token})
-    assert BOB.token not in unknown.message
 
 
 def test_an_expired_token_is_refused_with_its_date_to_its_holder_alone():
@@ -233,17 +210,6 @@ def test_a_generated_token_is_shown_to_a_person_alone(tmp_path, monkeypatch, cap
         assert (path in said) is first
         assert (default in said) is (first and terminal)
         assert admin not in said
-
-
-def test_many_refusals_are_few_lines():
-    now = [0.0]
-    refusals = SparseWarning("calls were not admitted", lambda: now[0])
-    with structlog.testing.capture_logs() as lines:
-        for step in range(3000):
-            now[0] = step * 0.01
-            refusals.note("ipv4:192.0.2.7:1", reason="TOKEN_REQUIRED")
-    assert [line["count"] for line in lines] == [1, 1000, 1000]
-    assert lines[0]["last_reason"] == "TOKEN_REQUIRED"
 
 
 def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 from rows import rows
-from server.damaged_files import NO_JSON_OBJECTS
+from server.conftest import NO_JSON_OBJECTS
 from structlog.testing import capture_logs
 
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 import pytest
 from end_to_end.processes import wait_for
 from rows import rows
-from server.damaged_files import NO_JSON_OBJECTS
+from server.conftest import NO_JSON_OBJECTS
 from structlog.testing import capture_logs
 
 from shardcall.v1 import array_pb2, kernel_pb2, server_info_service_pb2

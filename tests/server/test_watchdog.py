@@ -1,15 +1,22 @@
-"""Reasons to stop a worker: checks of sessions and of stragglers whose commands and time the tests set."""
+"""Reasons to stop a worker: sessions and stragglers whose commands and time the tests set, and heartbeats."""
 
 from __future__ import annotations
 
 import math
+import os
 import signal
+import socket
+import subprocess
+import sys
+import time
 from concurrent.futures import Future
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
+from end_to_end.processes import stop
 from rows import rows
-from server.refusals import refusal
+from server.conftest import refusal
 
 from shardcall.v1 import kernel_pb2, mesh_pb2, server_info_service_pb2
 from shardcall_core.call_error import Reason
@@ -21,6 +28,7 @@ from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import mesh_restarted
 from shardcall_server.frontend.workers.straggler import StragglerDetector
 from shardcall_server.frontend.workers.watchdog import Watch, WatchLimits
+from shardcall_server.link.framing import Link
 from shardcall_worker.v1 import link_pb2
 
 LIMITS = WatchLimits(silence_s=3, start_s=120, execute_s=60, compile_s=300, grace_s=5)
@@ -432,3 +440,37 @@ def test_several_that_get_no_processor_are_named():
     stop: Any = mesh.checks(5)
     says = "h0 and h2 got almost no CPU time (late for 90% and 75% of the time) while running kernel diff"
     assert stop == StopRequest(says)
+
+
+_BEATING = """
+import socket, sys, time
+from shardcall_server.link.framing import Link
+from shardcall_server.mesh.heartbeat import start_heartbeats
+start_heartbeats(Link(socket.socket(fileno=int(sys.argv[1]))), alone=False)
+time.sleep(60)
+"""
+
+
+def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work():
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen([sys.executable, "-c", _BEATING, str(theirs.fileno())], pass_fds=[theirs.fileno()])
+    link = Link(ours)
+    try:
+        heartbeats = (link_pb2.WorkerMessage.FromString(body).heartbeat for body, _ in link.frames())
+        assert next(heartbeats).late_seconds == 0.0
+        before = next(heartbeats)
+        stop(process.pid)
+        stopped = time.monotonic()
+        time.sleep(0.5)
+        stopped_s = time.monotonic() - stopped
+        os.kill(process.pid, signal.SIGCONT)
+        # Some may have been on their way before; and a nap may have been nearly over, or not.
+        late_s = before.late_seconds + stopped_s - 0.1
+        after = next((heartbeat for heartbeat in islice(heartbeats, 30) if heartbeat.late_seconds > late_s), None)
+        assert after is not None, "none of 30 reports it"
+        assert 0 < after.cpu_seconds - before.cpu_seconds < stopped_s
+    finally:
+        process.kill()
+        process.wait()
+        link.close()

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rows import rows
-from server.damaged_files import NO_JSON_OBJECTS
-from server.refusals import refusal, refused
+from server.conftest import NO_JSON_OBJECTS, refusal, refused
 
 from shardcall_core.call_error import Reason
 from shardcall_core.layouts.layout import ArrayType
@@ -59,11 +58,9 @@ def node(**changes: object) -> bytes:
         ((), (), "int8", (), False),
         ((0, 3), (0, 3), "int8", (1, 3), False),
         ((1 << 14, 1 << 10), (1 << 13, 1 << 10), "float32", (1 << 12, 1 << 10), False),
-        ((1 << 24,), (1 << 24,), "float32", (1 << 22,), False),
         ((2, 3, 1 << 22), (2, 3, 1 << 22), "float32", (1, 1, 1 << 22), False),
         ((9_000_001,), (9_000_001,), "int16", (4_500_001,), False),
         ((9_000_002,), (4_500_001,), "int16", (4_500_001,), True),  # chunks of several hosts divide their blocks
-        ((9_000_000,), (9_000_000,), "int16", (4_500_000,), True),
         ((14014, 700), (7007, 700), "float64", (1001, 700), True),
         ((7, 1 << 22), (7, 1 << 22), "float64", (1, 1 << 21), True),
     ],
@@ -90,22 +87,18 @@ def test_what_is_written_is_read(folder, tmp_path):
     ("changes", "text"),
     [
         *(({name: ...}, f"lacks '{name}'") for name in ("shape", "data_type", "chunk_grid", "codecs", "fill_value")),
-        ({"zarr_format": ...}, "is of version None of Zarr"),
         ({"zarr_format": 2}, "is of version 2 of Zarr"),
         ({"node_type": "group"}, "is a 'group' of Zarr, and the server reads arrays: name one in it"),
         ({"shape": [7, -5]}, "as shape, and sizes of at least 0"),
         *(({"shape": shape}, "as shape") for shape in ([7, 5.0], [7, True], [1] * 65)),
-        ({"shape": "75"}, "as shape, and a list is expected"),
         ({"chunk_grid": grid(2)}, "and its array has rank 2"),
         ({"chunk_grid": grid(0, 5)}, "sizes of at least 1"),
-        ({"chunk_grid": {"name": "regular"}}, "None as chunk_shape"),
         ({"chunk_grid": {"name": "rectilinear"}}, "has 'rectilinear' among its chunk_grid"),
         ({"chunk_grid": grid(1 << 20, 1 << 20)}, "has chunks of 8 TiB"),
         ({"shape": [10**5, 10**5], "chunk_grid": grid(1, 1)}, "has 10,000,000,000 chunks"),
         ({"chunk_key_encoding": {"name": "default", "configuration": {"separator": "/../"}}}, "a separator '/' or '.'"),
         ({"codecs": {"name": "bytes"}}, "as codecs, and a list"),
         ({"codecs": [BYTES, {"name": "lz77"}]}, "has 'lz77' among its codecs, and the server reads: bytes"),
-        ({"codecs": [7]}, "has 7 among its codecs"),
         ({"codecs": [BYTES, {"name": "gzip", "configuration": 1}]}, "has the configuration 1 of 'gzip'"),
         ({"codecs": [BYTES, {"name": "blosc"}, {"name": "gzip"}]}, "compresses the result of Blosc"),
         ({"codecs": shards(codecs=[BYTES, {"name": "blosc"}])}, "has the codec 'blosc' in a shard"),

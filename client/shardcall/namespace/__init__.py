@@ -242,7 +242,6 @@ class Namespace(NamespaceBase):
     atleast_3d: Final = joins.atleast_3d
     hstack: Final = joins.hstack
     vstack: Final = joins.vstack
-    row_stack: Final = joins.vstack
     dstack: Final = joins.dstack
     column_stack: Final = joins.column_stack
     array_split: Final = joins.array_split

@@ -25,6 +25,7 @@ ALIASES: Mapping[str, str] = {
     "deg2rad": "radians",
     "rad2deg": "degrees",
     "fabs": "absolute",
+    "row_stack": "vstack",
 }
 """The names of functions of NumPy that have other names here."""
 

@@ -19,7 +19,7 @@ from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.supervisor import ReadyMesh
 from shardcall_server.frontend.files.checkpoint_folder import CheckpointArray, CheckpointFolder, is_expired, time_of
 from shardcall_server.frontend.memory.leases import UntestedKernel
-from shardcall_server.frontend.memory.name_versions import restored
+from shardcall_server.frontend.memory.name_versions import restored_history
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
 from shardcall_server.frontend.rpc.promise import Promise
@@ -218,7 +218,7 @@ class CheckpointRestorer:
         age_s = max(time.time() - array.created_at_seconds, 0.0) if array.created_at_seconds else 0.0
         resident = reservation.commit(epoch, array_type, plan.mesh, plan.results[0], nbytes, array.handle, age_s=age_s)
         keep_s = max(array.ends_at_seconds - time.time(), 1e-3) if array.ends_at_seconds else 0.0
-        history = restored(array.history, time_of(array, self._folder.last(owner)))
+        history = restored_history(array.history, time_of(array, self._folder.last(owner)))
         try:
             self._table.name(array.handle, array.name, owner, keep_s=keep_s, history=history)
         except CallError:

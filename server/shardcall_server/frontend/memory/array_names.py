@@ -11,7 +11,7 @@ from shardcall_core.array_names import MAX_NAME, NAME
 from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_server.frontend.memory.array_guests import ArrayGuests
 from shardcall_server.frontend.memory.leases import ResidentArray
-from shardcall_server.frontend.memory.name_versions import NameHistory, begun, now_us, written
+from shardcall_server.frontend.memory.name_versions import NameHistory, first_history, next_history, now_us
 
 
 class ArrayNames:
@@ -53,8 +53,8 @@ class ArrayNames:
         """Returns the history that a name has when it stands for an array, which may have it already."""
         before = self.find(owner, name)
         if before is None or before.history is None:
-            return begun(self._mesh_began_us)
-        return before.history if before.array_id == resident.array_id else written(before.history)
+            return first_history(self._mesh_began_us)
+        return before.history if before.array_id == resident.array_id else next_history(before.history)
 
     def put(self, resident: ResidentArray, writer: str = "", handle: bytes = b"") -> None:
         """Has the name of an array stand for it, and no longer for another one; the guests of the name stay.

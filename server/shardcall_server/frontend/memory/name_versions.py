@@ -28,7 +28,7 @@ def now_us() -> int:
     return time.time_ns() // 1000
 
 
-def begun(since_us: int) -> NameHistory:
+def first_history(since_us: int) -> NameHistory:
     """Returns the history of a name that stands for its first values.
 
     Args:
@@ -37,12 +37,12 @@ def begun(since_us: int) -> NameHistory:
     return NameHistory(number=1, restorations=[checkpoint_pb2.NameRestoration(time_microseconds=since_us)])
 
 
-def written(before: NameHistory) -> NameHistory:
+def next_history(before: NameHistory) -> NameHistory:
     """Returns the history of a name that stands for other values than before."""
     return NameHistory(number=before.number + 1, restorations=before.restorations)
 
 
-def restored(saved: NameHistory, checkpoint_s: float) -> NameHistory:
+def restored_history(saved: NameHistory, checkpoint_s: float) -> NameHistory:
     """Returns the history of a name that stands for the values of a checkpoint again.
 
     Args:

@@ -1,4 +1,4 @@
-"""The threads that serve calls: started with the server, and the exit of the process where gRPC's own thread dies."""
+"""The threads that serve calls, the exit of a process whose serving thread dies, and the line of a ready server."""
 
 import os
 import subprocess
@@ -6,10 +6,14 @@ import sys
 import threading
 
 import pytest
+from rows import rows
 
+from shardcall.v1 import server_info_service_pb2
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
-from shardcall_server.settings import SettingsError
+from shardcall_server.frontend.serving import as_options, is_lonely
+from shardcall_server.settings import Settings, SettingsError
+from shardcall_worker.v1 import link_pb2
 
 _SERVES_AND_DIES = """
 import grpc
@@ -68,3 +72,24 @@ def test_a_server_whose_serving_thread_dies_exits():
     ended = subprocess.run([sys.executable, "-c", _SERVES_AND_DIES], capture_output=True, timeout=120, check=False)
     assert ended.returncode == os.EX_SOFTWARE, ended.stderr
     assert b"the thread that serves connections died" in ended.stdout + ended.stderr
+
+
+def test_the_command_has_the_arguments_of_connect():
+    assert as_options('"localhost:8470"') == "localhost:8470"
+    arguments = '"gpu1:8470", ca_certificate="trust/ca.pem", client_key=…'
+    assert as_options(arguments) == "gpu1:8470 --ca-certificate trust/ca.pem --client-key …"
+
+
+@rows(
+    ("count", "platform", "settings", "expected"),
+    [
+        (1, "cpu", {}, True),
+        (1, "cpu", {"devices": 1}, False),
+        (8, "cpu", {}, False),
+        (1, "gpu", {}, False),
+        (1, "cpu", {"hosts": 1}, False),
+    ],
+)
+def test_one_cpu_device_needs_advice(count, platform, settings, expected):
+    devices = [server_info_service_pb2.Device(id=i, kind=platform) for i in range(count)]
+    assert is_lonely(link_pb2.Ready(devices=devices, platform=platform), Settings(**settings)) is expected

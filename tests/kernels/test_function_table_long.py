@@ -1,10 +1,10 @@
-"""The tests of `test_operand_patterns.py` that take long."""
+"""The tests of `test_function_table.py` that take long."""
 
 from itertools import product
 
 import numpy as np
 import pytest
-from kernels.test_operand_patterns import KERNELS, MESH, needed, request, types
+from kernels.test_function_table import KERNELS, MESH, needed, request, types
 
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.compilation.resolve import resolve
