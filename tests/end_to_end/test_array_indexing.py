@@ -16,6 +16,8 @@ INDICES = """
     t = put(np.zeros(3, bool)); t[0] = [0]; t[1] = []; t[2] = np.array([1])
     grid[{3|-1, 2|1, 2, 3|1:-1|2:9, 1:|::3, ::-1|10:2:-3|5:5|10:100|..., 0|:, None, 2:4|...|..., ()}]
     grid[{np.int32(4)|np.array([3, 0, -1, 3])|:, [2, 1]|:, (1, 0)|(1, 0),|np.array([[1], [2]]), :, [0, -1]}]
+    grid[:, (0, 1)] += 1; np.add.at(grid, (slice(None), (0, 1)), 1); grid[1:, (0, 2)] = 0
+    grid[grid[:, 0, 0] < 0] = put(GRID[0].astype('f4')); grid[::-3, 1:5:2] = GRID[:5, :2]
     grid[{grid > 0|grid[:, 0, 0] > 0|grid.argmax(0)[0], 1|grid.argmax(0)[0, 0]}]
     """
 

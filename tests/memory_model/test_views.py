@@ -105,6 +105,12 @@ def test_results_share_memory_and_writes_where_numpys_do(call):
         np.testing.assert_array_equal(actual.get(), expected)
         shared = [name for name, value in here.items() if np.shares_memory(expected, value)]
         assert [name for name, value in there.items() if np.shares_memory(actual, value)] == shared
+        assert [name for name, value in there.items() if np.may_share_memory(actual, value)] == shared
+        assert not shared or (actual.base is None) == (expected.base is None)
+        for flag in ("c_contiguous", "f_contiguous", "owndata") if shared else ():
+            assert getattr(actual.flags, flag) == getattr(expected.flags, flag), flag
+        strides = zip(actual.strides, expected.strides, expected.shape, strict=True)
+        assert all(ours == theirs for ours, theirs, size in strides if size > 1)
         if np.ndim(expected) and actual.flags.writeable and expected.flags.writeable:
             new = np.arange(expected.size).reshape(expected.shape) - 7
             expected[...] = new
