@@ -85,16 +85,6 @@ def test_nothing_is_equal_to_nan_in_sets(xp, private_client):
     np.testing.assert_array_equal(values.ravel()[computed.indices.get()], elements)
 
 
-def test_sorts(xp, private_client):
-    keys = np.array([[2, 1, 2, 1], [0, 0, 3, 3]])
-    h = private_client.put(keys, mesh=sc.Mesh(x=2))
-    same(xp.sort(h, descending=True), np.array([[2, 2, 1, 1], [3, 3, 0, 0]]))
-    same(xp.argsort(h, descending=True), np.array([[0, 2, 1, 3], [2, 3, 0, 1]]))  # equal elements keep their sequence
-    same(xp.argsort(h), np.array([[1, 3, 0, 2], [0, 1, 2, 3]]))
-    same(xp.sort(h, axis=0, descending=True), np.sort(keys, axis=0)[::-1])
-    same(xp.argsort(h, axis=0, descending=True, stable=True), np.array([[0, 0, 1, 1], [1, 1, 0, 0]]))
-
-
 def test_positions_and_masks(xp, private_client, x):
     for computed, expected in zip(xp.nonzero(x > 1), np.nonzero(X > 1), strict=True):
         same(computed, expected)

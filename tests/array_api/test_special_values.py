@@ -111,7 +111,9 @@ def agrees(actual, text):
     return actual == expected and np.signbit(actual) == np.signbit(expected)
 
 
-def check(client, table, dtype):
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("table", [REAL, PAIRS], ids=["real", "pairs"])
+def test_special_values(client, table, dtype):
     rows = rows_of(table)
     operands = {name: operands_of(cases, dtype) for name, cases in rows.items()}
     run = client.jit(lambda arguments: {name: getattr(client.xp, name)(*item) for name, item in arguments.items()})
@@ -127,8 +129,3 @@ def check(client, table, dtype):
             if repr(result) != repr(other) if is_numpys else not agrees(result, case.partition(":")[2]):
                 wrong.append(f"{name} {case}: {result}, and NumPy has {other}")
     assert not wrong
-
-
-@pytest.mark.parametrize("table", [REAL, PAIRS], ids=["real", "pairs"])
-def test_special_values(client, table):
-    check(client, table, "float64")

@@ -146,7 +146,6 @@ def check_call(
     exact: bool = False,
     axes: Sequence[str | None] = AXES,
     keep: bool | None = None,
-    moves: bool = False,
 ) -> None:
     """Compares with NumPy the values, types and shapes of a call's results, and of its operands after it.
 
@@ -156,7 +155,6 @@ def check_call(
         exact: for results that are NumPy's to the last bit.
         axes: as of `Side`.
         keep: as of `Side`.
-        moves: whether the layouts of operands may be others after it.
     """
     code = compiled(text)
     expected = Side(code).outcome()
@@ -171,7 +169,7 @@ def check_call(
         raise actual
     for ours, numpys in zip(actual, expected, strict=True):
         same(ours, numpys, exact=exact, text=text)
-    assert moves or {name: array.spec for name, array in side.operands().items() if name in before} == before, text
+    assert {name: array.spec for name, array in side.operands().items() if name in before} == before, text
 
 
 def same(ours: Any, numpys: Any, *, exact: bool = False, text: str = "") -> None:

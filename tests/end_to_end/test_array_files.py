@@ -79,17 +79,18 @@ def test_a_save_whose_caller_leaves_changes_nothing(name, filing):
 
 def test_files_are_listed_by_name_and_removed(filing):
     client, h = filing.client, filing.client.put(X)
-    for name in ("b.npy", "runs/1/a.npy", "a.npy"):
+    for name in ("b.zarr", "runs/1/a.npy", "a.npy"):
         client.save(h, name)
     table = client.files()
-    assert [file.name for file in table] == ["a.npy", "b.npy", "runs/1/a.npy"]
+    assert [file.name for file in table] == ["a.npy", "b.zarr", "runs/1/a.npy"]
     assert table[0].modified.timestamp() == pytest.approx((filing.folder / "a.npy").stat().st_mtime)
     assert "runs/1/a.npy  float64[7,5]  408 bytes" in str(table)
     assert [file.name for file in client.files("runs/")] == ["runs/1/a.npy"]
     assert client.remove_file("runs/1/a.npy")
     assert not client.remove_file("runs/1/a.npy")
     assert not (filing.folder / "runs").exists()
-    assert [file.name for file in client.files()] == ["a.npy", "b.npy"]
+    assert client.remove_file("b.zarr")
+    assert [file.name for file in client.files()] == os.listdir(filing.folder) == ["a.npy"]
     assert refused(lambda: client.load("runs/1/a.npy")) == "FILE_NOT_FOUND"
 
 

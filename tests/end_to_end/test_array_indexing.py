@@ -16,6 +16,8 @@ INDICES = """
     t = put(np.zeros(3, bool)); t[0] = [0]; t[1] = []; t[2] = np.array([1])
     grid[{3|-1, 2|1, 2, 3|1:-1|2:9, 1:|::3, ::-1|10:2:-3|5:5|10:100|..., 0|:, None, 2:4|...|..., ()}]
     grid[{np.int32(4)|np.array([3, 0, -1, 3])|:, [2, 1]|:, (1, 0)|(1, 0),|np.array([[1], [2]]), :, [0, -1]}]
+    grid[:, (0, 1)] += 1; np.add.at(grid, (slice(None), (0, 1)), 1); grid[1:, (0, 2)] = 0
+    grid[grid[:, 0, 0] < 0] = put(GRID[0].astype('f4')); grid[::-3, 1:5:2] = GRID[:5, :2]
     grid[{grid > 0|grid[:, 0, 0] > 0|grid.argmax(0)[0], 1|grid.argmax(0)[0, 0]}]
     """
 
@@ -49,24 +51,14 @@ def test_every_device_has_the_elements_of_an_axis_of_one_element(strict_client, 
     np.testing.assert_array_equal((others + strict_client.put(x, mesh=MESH, spec=spec)[key]).get(), x[key])
 
 
-def test_an_assignment_changes_the_array_and_its_views(strict_client):
+def test_an_assignment_makes_an_array_of_another_handle(strict_client):
     h = strict_client.put(X, mesh=MESH, spec=sc.P("a"))
-    alias, kept, deep, before = h, copy.copy(h), copy.deepcopy([h])[0], h.handle
-    full, doubled, rows = h[...], 2 * h, iter(h)
-    first = next(rows)
+    kept, deep, before = copy.copy(h), copy.deepcopy([h])[0], h.handle
     h[1] = 0
-    assert alias is h
     assert h.handle != before == kept.handle == deep.handle
-    np.testing.assert_array_equal(kept.get(), X)
-    np.testing.assert_array_equal(deep.get(), X)
-    np.testing.assert_array_equal(full.get(), np.concatenate([X[:1], np.zeros((1, 6)), X[2:]]))
-    np.testing.assert_array_equal(doubled.get(), 2 * X)
-    np.testing.assert_array_equal(first.get(), X[0])
-    np.testing.assert_array_equal(next(rows).get(), np.zeros(6))
     assert strict_client.describe(h.handle) is h
     assert {array.handle for array in strict_client.list()} >= {h.handle, before}
     kept[0] = 1
-    np.testing.assert_array_equal(h[0].get(), X[0])
     np.testing.assert_array_equal(deep.get(), X)
 
 

@@ -30,14 +30,6 @@ def test_methods_have_the_parameters_of_numpys():
             assert (parameter.kind is keyword_only) <= (actual[i].kind is keyword_only), (name, parameter)
 
 
-def test_sums_are_added_in_the_type_of_the_target(client):
-    x = X.astype(np.float32)
-    ours, expected = np.zeros(6), np.zeros(6)
-    client.put(x, mesh=MESH).sum(0, out=ours)
-    x.sum(0, out=expected)
-    np.testing.assert_allclose(ours, expected, rtol=1e-14)
-
-
 DESCRIPTIONS = """
     (np.may_share_memory(x, v), np.may_share_memory(x, x), np.shares_memory(v, X))
     (np.common_type(x, v, K), np.min_scalar_type(x), np.result_type(x, np.float32, 3), np.can_cast(x.dtype, 'f4'))

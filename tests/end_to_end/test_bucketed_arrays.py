@@ -57,3 +57,5 @@ def test_functions_of_the_values_without_the_padding_are_numpys(client):
 def test_padding_makes_no_call_right(client, call):
     with pytest.raises((ValueError, IndexError)):
         eval(call, {"np": np, "h": client.bucket(table(57), mesh=MESH)})
+    with pytest.raises(np.exceptions.AxisError):
+        client.bucket(table(5), axis=2)

@@ -325,20 +325,3 @@ def test_more_handles_than_one_deletion_may_have_end_the_stream(stream):
     error = stream.error()
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert details(error)["ErrorInfo"].metadata["allowed"] == "1024"
-
-
-def test_a_token_without_the_scope_of_arrays_keeps_none_and_its_deletions_are_ignored(server, client):
-    with open_channel(server.address, token=token_of("runner")) as channel, client.put(X) as kept:
-        stream = Stream(channel)
-        stream.send(
-            prepare(0, call("negative"), keep_results=True, lease_id=os.urandom(32)),
-            prepare(1),
-            item(1, X, result_handles=[os.urandom(16)]),
-            delete(bytes.fromhex(kept.handle)),
-            item(2, X, slot=1),
-        )
-        assert stream.refusal(1).startswith("SCOPE_MISSING")
-        np.testing.assert_array_equal(stream.result(2), np.diff(X))
-        np.testing.assert_array_equal(kept, X)
-        stream.half_close()
-        assert stream.end() is grpc.StatusCode.OK

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import grpc
 import numpy as np
@@ -13,7 +12,6 @@ from client_parts import remote_arrays_of, sender_of
 from end_to_end.processes import stopped, wait_for
 from end_to_end.raw_stream import cancel, delete, item, opened, prepare, put, read
 from end_to_end.test_call_stream import X
-from end_to_end.test_round_trips import ELEMENT_TYPES, random_values
 from end_to_end.test_streamed_arrays import kept_slot
 
 import shardcall as sc
@@ -152,20 +150,3 @@ def test_limits_of_memory_are_those_of_the_rpc_and_puts_wait_for_earlier_deletio
             del h
             h = client.put(np.zeros(6000))
         assert h.get().sum() == 0
-
-
-@pytest.mark.parametrize("dtype", ELEMENT_TYPES, ids=str)
-def test_arrays_of_every_element_type_and_layout_are_put_and_read(only_streamed, dtype):
-    for shape in ((), (1,), (0,), (3, 0), (7, 5), (4, 3, 9), (3, 5000)):
-        x = random_values(shape, dtype, seed=len(shape))
-        placed: dict[str, Any] = {"mesh": {"x": 3}, "spec": ("x",)} if shape else {}
-        layouts = [x, x.copy(order="F"), np.repeat(x, 2, 0)[::2] if shape else x]
-        if x.dtype.newbyteorder("S") != x.dtype and x.dtype.kind in "iufc":
-            layouts.append(x.astype(x.dtype.newbyteorder(">")))
-        there = [only_streamed.put(layout, **placed) for layout in layouts]
-        copied = only_streamed.submit("copy", there[0])
-        for array in (*there, copied, only_streamed.submit("copy", copied)):
-            back = array.get()
-            assert (back.shape, back.dtype, back.tobytes()) == (x.shape, x.dtype, x.tobytes())
-            assert back.flags.writeable
-            assert back.flags.owndata

@@ -48,31 +48,12 @@ def test_dates_say_how_they_can_travel(client, dtype):
     np.testing.assert_array_equal(differences.view(dtype.replace("datetime", "timedelta")), np.diff(x))
 
 
-def test_arrays_are_joined_and_taken_from(client):
-    joined = client.concatenate([GRID, GRID[:2]], mesh=MESH)
-    np.testing.assert_array_equal(joined.array, np.concatenate([GRID, GRID[:2]]))
-    stacked = client.stack([GRID, GRID], axis=-1, mesh=MESH)
-    np.testing.assert_array_equal(stacked.array, np.stack([GRID, GRID], axis=-1))
-    with pytest.raises(sc.InvalidOperandError, match=r"arrays\[1\] is of shape \(6, 9\)"):
-        client.concatenate([GRID, GRID.T], mesh=MESH)
-    with pytest.raises(sc.InvalidOperandError, match="give indices from -9 to 8"):
-        client.take(GRID, [9], axis=0, mesh=MESH)
-
-
 def test_stacks_of_matrices_are_multiplied_transposed(client):
     lhs, rhs = integers(0, 3, 11, 13), integers(1, 5, 13)
     result = client.matmul(lhs, rhs, transpose_rhs=True, mesh=MESH, lhs_spec=P(None, "a", "b"), rhs_spec=P(None, "b"))
     np.testing.assert_array_equal(result.array, lhs @ rhs.T)
     assert {collective.opcode for collective in result.plan.collectives} == {"reduce-scatter"}
     assert "reduce-scatter completes the partial sums" in result.plan.strategy_reason
-
-
-def test_einsum_of_one_and_of_two_arrays(client):
-    lhs, rhs = integers(5, 9, 7), integers(6, 7, 9)
-    np.testing.assert_array_equal(client.einsum("ij,ji", lhs, rhs, mesh=MESH).array, np.einsum("ij,ji", lhs, rhs))
-    np.testing.assert_array_equal(client.einsum("ij->j", lhs, mesh=MESH).array, lhs.sum(0))
-    with pytest.raises(sc.InvalidParameterError, match="has 2 terms and 1 operand came"):
-        client.einsum("ij,jk", np.ones((2, 2)))
 
 
 def test_a_refused_product_names_the_shapes_of_the_views(client):

@@ -111,14 +111,3 @@ def test_in_the_middle_of_calls_by_shared_memory(shared_server: ServerProcess, o
             wait_for(lambda: not is_busy(observer))
             assert observer.usage().segments >= 1
         wait_for(lambda: is_as_before(observer, before))
-
-
-@pytest.mark.parametrize("deed", ["call_by_stream", "call_by_segment"])
-def test_at_any_moment(shared_server: ServerProcess, observer: sc.Client, deed: str):
-    before = settled(observer)
-    for _ in range(ROUNDS):
-        with victims(shared_server, deed) as pids:
-            for pid in pids:
-                wait_for(lambda: not holds_nothing(observer))  # all that are left are calling
-                os.kill(pid, signal.SIGKILL)
-            wait_for(lambda: is_as_before(observer, before))

@@ -6,10 +6,7 @@ import pytest
 import shardcall as sc
 
 MESH = sc.Mesh(a=4, b=2)
-OTHERS = {
-    "other devices": sc.Mesh(x=4, device_ids=range(4, 8)),
-    "the same devices in another order": sc.Mesh(x=8, device_ids=range(7, -1, -1)),
-}
+OTHERS = [sc.Mesh(x=4, device_ids=range(4, 8)), sc.Mesh(x=8, device_ids=range(7, -1, -1))]
 X = np.random.default_rng(5).normal(size=(16, 12))
 
 
@@ -32,9 +29,10 @@ def test_the_first_committed_operand_decides_wherever_it_is(strict_client, commi
 
 
 def test_pending_committed_arrays_on_different_devices_are_refused_too(strict_client, committed):
-    other = strict_client.put(X, mesh=OTHERS["other devices"])
-    with pytest.raises(sc.ShardingError, match="set the mesh of the call"):
-        strict_client.xp.add(strict_client.xp.negative(committed), strict_client.xp.negative(other)).get()
+    for mesh, says in zip(OTHERS, ("set the mesh of the call", "in another order"), strict=True):
+        other = strict_client.put(X, mesh=mesh)
+        with pytest.raises(sc.ShardingError, match=says):
+            strict_client.xp.add(strict_client.xp.negative(committed), strict_client.xp.negative(other)).get()
 
 
 def test_without_a_committed_array_nothing_is_committed(strict_client):
@@ -66,3 +64,25 @@ def test_large_uncommitted_arrays_take_the_others_to_their_devices(strict_client
     large = strict_client.xp.asarray(np.ones((1 << 17) + 3))
     result = strict_client.xp.add(strict_client.xp.ones(1), large)
     assert (large.mesh.size, result.mesh.size, result.committed) == (8, 8, False)
+
+
+SPECS = [
+    ((16, 12), sc.P("a", None), (16, 12), sc.P(None, "b"), sc.P("a", None)),
+    ((12,), sc.P("b"), (16, 12), sc.P("a", None), sc.P("a", None)),
+    ((16, 12), sc.P(None, None), (12,), sc.P("a"), sc.P(None, None)),
+    ((16, 1), sc.P("a", None), (1, 12), sc.P(None, "b"), sc.P("a", "b")),
+    ((1, 12), sc.P(None, "a"), (16, 1), sc.P("a", None), sc.P("a", None)),
+    ((), sc.P(), (16, 12), sc.P("b", "a"), sc.P("b", "a")),
+]
+
+
+@pytest.mark.parametrize(("shape", "spec", "other_shape", "other_spec", "expected"), SPECS)
+def test_elementwise_results_are_sharded_as_the_largest_operand(
+    strict_client, shape, spec, other_shape, other_spec, expected
+):
+    x, y = np.ones(shape), np.full(other_shape, 2.0)
+    result = strict_client.xp.add(
+        strict_client.put(x, mesh=MESH, spec=spec), strict_client.put(y, mesh=MESH, spec=other_spec)
+    )
+    assert result.spec == expected
+    np.testing.assert_array_equal(result.get(), x + y)

@@ -1,7 +1,6 @@
 """Checkpoints that are written, damaged and restored under every circumstance."""
 
 import os
-import re
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,15 +8,13 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from client_parts import remote_arrays_of
 from end_to_end.filing import same
 from end_to_end.processes import repeated, wait_for
-from end_to_end.test_durable_arrays import LINE, X, flip_bit, kill_worker, refused
+from end_to_end.test_durable_arrays import LINE, X, flip_bit, refused
 from servers import running_server
 
 import shardcall as sc
 from shardcall import P
-from shardcall._src.rpc.deadline import Deadline
 
 pytestmark = pytest.mark.long
 
@@ -27,24 +24,6 @@ def saved_or_refused(client: sc.Client, saved: list) -> bool:
     with suppress(sc.InvalidRequestError):
         saved.append(client.save_checkpoint())
     return bool(saved)
-
-
-def test_later_writes_are_lost_and_say_so(servers):
-    client = servers.start()
-    u = client.put(X, name="u", durable=True)
-    client.put(X, name="v")
-    u[0] = 7.0
-    in_checkpoint = {entry.name: entry.in_checkpoint for entry in client.list().entries if entry.name}
-    assert in_checkpoint == {"u": False, "v": False}
-    kill_worker(servers.running, client)
-    error = refused(lambda: client.open("v"))
-    assert error.reason == "ARRAY_LOST"
-    assert re.search(r"the last checkpoint, of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC, does not have it", str(error))
-    assert "went back to the checkpoint of" in str(refused(u.get))
-    same(client.open("u").get(), X)
-    same(u.get(), X)  # the object follows its name
-    remote_arrays_of(client)._sender.delete([bytes.fromhex(u.handle)], Deadline(30.0))  # as if its object were dropped
-    same(client.open("u").get(), X)
 
 
 def test_a_deleted_or_ended_array_stays_away_and_a_renamed_one_has_its_name(servers):
@@ -166,19 +145,6 @@ def test_a_checkpoint_has_limits_and_a_failed_one_leaves_the_last(servers):
         (servers.folder / ".checkpoints").chmod(0o700)
     client = servers.restart()
     same(client.open("u").get(), X)
-
-
-def test_a_thousand_arrays_are_there_after_a_kill(servers):
-    client = servers.start()
-    draws = np.random.default_rng(0)
-    values = {f"u{number}": draws.standard_normal((draws.integers(1, 300), 7)) for number in range(1000)}
-    for name, x in values.items():
-        client.put(x, name=name)
-    assert len(client.save_checkpoint().names) == 1000
-    client = servers.restart()
-    assert len(client.list()) == 1000
-    for name, x in values.items():
-        same(client.open(name).get(), x)
 
 
 FLIPS_AT_ONCE, RESTARTS = 25, 8

@@ -1,6 +1,6 @@
 """Invalid requests in the protocol's own words: what their errors say, and that the server keeps working.
 
-The reason and the field of every invalid request are in the tables of `faults/test_bad_input.py`.
+The reason and the field of every invalid request, of operands too, are in the tables of `faults/test_bad_input.py`.
 """
 
 import math
@@ -64,50 +64,6 @@ def test_an_invalid_call_is_refused_with_a_remedy(stub, says):
     ):
         error = refusal(partial(method, request_class(call=asked, operands=[tensor(8, 4)]), timeout=30))
         check(error, status, reason, field, says)
-
-
-OPERANDS = [
-    (call(), [], "OPERAND_COUNT", "x", "needs operand 'x'"),
-    (call(), [tensor(8)] * 4, "OPERAND_COUNT", "operands", "takes 3 operands"),
-    (call(), [tensor(2**40, 2**40)], "INVALID_SHAPE", "operand 0", "spans"),
-    (call(), [tensor(*[1] * 33)], "INVALID_SHAPE", "operand 0", "at most 32"),
-    (call(), [tensor()] * 100_000, "MALFORMED_REQUEST", "operands", "100000 operands"),
-    (call("matmul"), [tensor(2**20, 1), tensor(1, 2**20)], "CALL_TOO_LARGE", "operands", "results: float64"),
-    (call(), [tensor(2**34)], "CALL_TOO_LARGE", "operands", "one call may have"),
-]
-
-
-@pytest.mark.parametrize(
-    ("asked", "operands", "reason", "field", "says"), OPERANDS, ids=lambda v: v if isinstance(v, str) else ""
-)
-def test_invalid_types_of_operands_are_refused_with_a_remedy(stub, asked, operands, reason, field, says):
-    error = refusal(lambda: stub.Plan(kernel_service_pb2.PlanRequest(call=asked, operands=operands), timeout=30))
-    check(error, EXHAUSTED if reason == "CALL_TOO_LARGE" else INVALID, reason, field, says)
-
-
-SOURCES = [
-    (operand(X, inline={"data": b"123"}), INVALID, "SIZE_MISMATCH", "48 bytes"),
-    (operand(np.zeros(3, bool), inline={"data": b"\0\1\2"}), INVALID, "INVALID_OPERAND", "0x02"),
-    (operand(X, streamed={}), INVALID, "MALFORMED_REQUEST", "ExecuteStream"),
-    (operand(X, segment={"segment_id": bytes(16)}), NOT_FOUND, "SEGMENT_NOT_FOUND", "send the arrays as a stream"),
-    (operand(X > 0, segment={"segment_id": bytes(16)}), INVALID, "INVALID_OPERAND", "inline or as a stream"),
-    (operand(X, resident={"handle": bytes(16)}), NOT_FOUND, "ARRAY_LOST", "no array"),
-]
-
-
-@pytest.mark.parametrize(("source", "status", "reason", "says"), SOURCES, ids=lambda v: v if isinstance(v, str) else "")
-def test_invalid_operands_are_refused_with_a_remedy(stub, source, status, reason, says):
-    check(refusal(lambda: stub.Execute(execute(source), timeout=30)), status, reason, "operand 0", says)
-
-
-@pytest.mark.parametrize("method", ["DescribeKernel", "Plan", "Compile", "Execute", "ExecuteStream"])
-def test_text_that_is_no_unicode_is_malformed(stub, channel, method):
-    path, data = f"/shardcall.v1.KernelService/{method}", b"\x0a\x03\x0a\x01\xff"
-    streams = method == "ExecuteStream"
-    rpc = channel.stream_stream(path) if streams else channel.unary_unary(path)
-    error = refusal(lambda: list(rpc(iter([data]) if streams else data, timeout=60)))
-    assert error.code() is INVALID
-    assert details(error)["ErrorInfo"].reason == "MALFORMED_REQUEST"
 
 
 def test_an_array_on_more_devices_than_the_host_can_hold_is_refused(stub):

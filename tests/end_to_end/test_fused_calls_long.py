@@ -3,37 +3,20 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from client_parts import programs_of, sender_of, submitter_of, uses_of
 from end_to_end import test_fused_calls as short
-from end_to_end.processes import wait_for
-from end_to_end.test_fused_calls import REFUSED, U, _interrupt, connect, ran, refused_program, step
+from end_to_end.test_fused_calls import REFUSED, U, connect, ran, refused_program, step
 
 import shardcall as sc
 from shardcall._src.programs.call_sender import CallSender
 from shardcall._src.programs.pending_calls import PendingCalls
-from shardcall._src.programs.program_builder import ProgramBuilder
 
 pytestmark = pytest.mark.long
 
 client = short.client
-
-
-def test_a_program_that_the_server_refuses_runs_as_calls(client, monkeypatch):
-    monkeypatch.setattr(ProgramBuilder, "form", lambda *_: SimpleNamespace(graph=REFUSED, inputs={0: 0, 1: 1}))
-    h = client.put(U)
-    for _ in range(2):
-        kept = h + 1
-        result = kept * kept
-        assert np.array_equal(result.get(), (U + 1) ** 2)
-        assert np.array_equal(kept.get(), U + 1)
-    client.synchronize()
-    assert [how for how, *_ in ran(client)] == ["calls", "calls"]
-    del kept, result
-    wait_for(lambda: len(client.list()) == 1)
 
 
 def test_calls_that_are_not_recorded_take_recorded_operands(client):
@@ -152,24 +135,6 @@ def test_clients_record_a_bounded_number_of_programs(client, monkeypatch):
             x = x + x if k & 16 else x * x
         x.get()
     assert submitter_of(client).sending._programs._new <= 30
-
-
-def test_calls_of_a_failed_program_that_are_interrupted_are_sent_later(server, client, monkeypatch):
-    h, lost = client.put(U), client.put(U)
-    for _ in range(2):
-        first, other = (h + 1) * 2, lost * 2
-        client.synchronize()
-    with connect(server) as deleting:
-        deleting.delete(lost.handle)
-    first, other = (h + 1) * 2, lost * 2
-    with monkeypatch.context() as patched:
-        patched.setattr("shardcall._src.programs.templates.Template.request", _interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            first.get()
-    assert np.array_equal(first.get(), (U + 1) * 2)
-    with pytest.raises(sc.ArrayLostError):
-        other.get()
-    assert np.array_equal(((h + 1) * 2).get(), (U + 1) * 2)
 
 
 def test_other_threads_wait_while_the_calls_of_a_failed_program_are_sent(client, monkeypatch):

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 import pytest
 from clusters import Cluster
@@ -120,15 +119,6 @@ def test_every_sharding_is_saved_and_loaded(hosts):
             same(client.load(name, mesh=mesh, spec=spec).get(), x)
             same(client.load(name, mesh=GRID, spec=P(None, "y")).get(), x)
     assert not [name for name in hosts.files() if ".saving" in name]
-
-
-def test_shapes_and_types_are_loaded_as_they_were_saved(hosts):
-    for shape in [(), (0,), (3, 0, 2), (2, 3, 4, 5)]:
-        for dtype in (np.float32, ml_dtypes.bfloat16, np.bool_):
-            x = np.random.default_rng(1).integers(0, 2, shape).astype(dtype)
-            for name in ("c.npy", "c.zarr"):
-                hosts.client.save(hosts.client.put(x), name)
-                same(hosts.client.load(name).get(), x)
 
 
 def test_an_array_of_several_pieces_and_chunks(hosts):

@@ -61,22 +61,6 @@ def test_an_array_with_a_name_stays_without_its_client(leasing_server, others):
     assert others.list() == []
 
 
-def test_an_array_with_a_name_stays_when_its_object_is_dropped(ours):
-    ours.put(X, name="u")
-    ours.put(X).delete()
-    ours.list()
-    same(ours.open("u").get(), X)
-
-
-def test_copies_keep_their_values(ours, others):
-    h = ours.put(X, name="u")
-    before, mine = h.copy(), others.open("u").copy()
-    h[...] = 0
-    for copied in (before, mine):
-        same(copied.get(), X)
-        assert not copied.name
-
-
 def test_an_array_that_is_written_from_another_does_not_take_it_along(ours, others):
     h, k = ours.put(X, name="u"), ours.put(X + 1)
     h[...] = k

@@ -1,5 +1,7 @@
 """Arguments that NumPy takes and refuses: methods take them alike, and raise NumPy's builtin classes."""
 
+import array
+
 import numpy as np
 import pytest
 
@@ -101,3 +103,41 @@ def test_einsum_of_many_arrays(client):
     check(client, "einsum", "ij,j,j,j->i", a, X[0], X[1], X[2], on={"mesh": MESH["mesh"], "lhs_spec": P("a", None)})
     check(client, "einsum", "ij,jk,kl->il", a, b)
     check(client, "einsum", "ij,jk,kl->il", a, b, b)
+
+
+class Convertible:
+    """An array of another library: NumPy asks it for one of its own."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([1, 2], np.int8)
+
+
+def test_numbers_beside_buffers_and_foreign_arrays(client):
+    for x, number in (
+        *((memoryview(np.array([250, 2], np.uint8)), 10), (array.array("f", [1, 2]), 1.5)),
+        *((array.array("b", [1, 2]), 300), (bytearray(b"ab"), 3), (Convertible(), 1), (Convertible(), 300)),
+    ):
+        check(client, "add", x, number)
+        check(client, "max", x, initial=number)
+        check(client, "clip", x, 1, number)
+
+
+def test_sums_that_begin_with_negative_zero(client):
+    for dtype in (np.float16, np.complex128):
+        x = np.full((19, 3), -0.0, dtype)
+        x[5, 1], x[7, 2] = 0.0, 3
+        initial = dtype(complex(-0.0, -0.0) if dtype is np.complex128 else -0.0)
+        for arguments in ({}, {"where": x == 0}, {"where": np.zeros((19, 3), bool)}):
+            total = client.sum(x, axis=0, initial=initial, **arguments, **MESH).array
+            assert total.tobytes() == np.sum(x, axis=0, initial=initial, **arguments).tobytes()
+        assert not np.signbit(client.sum(x, axis=0, **MESH).array.real).any()
+
+
+def test_integers_beyond_all_types(client):
+    for number in (2**63, 2**64, -(2**63) - 1, 10**100):
+        check(client, "add", np.ones(2, np.int64), number)
+    for name in ("divide", "hypot", "maximum", "less", "equal"):
+        check(client, name, 2**63, 1)
+    for name in ("less", "equal"):
+        for number in (300, -1, 2**64 - 1, -(10**400)):
+            check(client, name, SMALL, number)

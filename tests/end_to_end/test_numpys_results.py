@@ -103,20 +103,12 @@ def test_arrays_like_another_are_where_it_is(strict_client):
     same(strict_client.xp.zeros_like(np.arange(3)).get(), np.zeros(3, int))
 
 
-def test_arrays_on_the_mesh_are_converted_there(strict_client):
+def test_arrays_on_the_mesh_are_converted_to_a_mesh_and_a_spec_there(strict_client):
     xp, h = strict_client.xp, strict_client.put(np.arange(6.0), mesh=sc.Mesh(x=2))
-    assert xp.asarray(h) is h
-    assert xp.asarray(h, copy=True) is not h
-    same(xp.asarray(h, dtype=np.int8).get(), np.arange(6, dtype=np.int8))
     assert xp.asarray(h, spec=sc.P(None)).spec == sc.P(None)
     assert xp.asarray(h, mesh=sc.Mesh(x=4)).mesh.size == 4
-    with pytest.raises(ValueError, match="needs a copy"):
-        xp.asarray(h, dtype=np.int8, copy=False)
-    with pytest.raises(ValueError, match="without a copy"):
-        xp.asarray([1, 2], copy=False)
     same(xp.full(3, xp.asarray(2.5)).get(), np.full(3, 2.5))
     same(xp.arange(xp.asarray(4)).get(), np.arange(4))
-    assert xp.zeros(3, device="mesh").shape == (3,)
 
 
 def test_a_bucketed_array_keeps_its_values(client):
@@ -153,16 +145,6 @@ def test_python_numbers_of_traced_functions(client):
         results = traced(client.put(BINARY, mesh=MESH), number)
         for ours, expected in zip(results, functions(BINARY, number), strict=True):
             same(ours.get(), expected)
-
-
-def test_derivatives_of_special_functions(strict_client):
-    scipy, special = pytest.importorskip("scipy.special"), strict_client.xp.special
-    slope = strict_client.grad(lambda x: (special.expit(x) + special.erf(x)).sum())(strict_client.put(X, **PLACED))
-    logistic = scipy.expit(X)
-    same(slope.get(), logistic * (1 - logistic) + 2 / np.sqrt(np.pi) * np.exp(-(X**2)))
-    x = np.abs(X) + 0.1
-    slope = strict_client.grad(lambda x: special.gammaln(x).sum())(strict_client.put(x, **PLACED))
-    same(slope.get(), scipy.digamma(x))
 
 
 def test_special_functions_are_of_real_numbers_and_named_in_refusals(strict_client):

@@ -34,6 +34,43 @@ ARRAYS_WITHOUT_AXES = """
     np.trapezoid(put(np.float32(3)), axis=1)
     """
 
+EXTREMES = """
+    xp.linspace(np.float16(0.1), np.float16(777), 5000)
+    xp.linspace(np.float16(0), np.float16(3e-7), 10, endpoint=False)
+    xp.arange({9, 2, -0.7|0.1, 500, 0.1, dtype=np.float32})
+    np.lexsort((W % 3, put(2**53 + np.arange(13) % 2)))
+    np.frexp({ends|put(X * 1e-300)})
+    np.unique(put(np.array([1, np.nan, 2, -0.0, np.nan, 1, 0.0])), True, True, True)
+    np.{union1d|setxor1d}(infinite, [np.nan, 1.0])
+    np.trim_zeros(put(np.array([-0.0, np.nan, 1, 0])))
+    np.i0({put(np.linspace(-700, 700, 4096))|put(np.array([0, 8, -8, np.nextafter(8, 9), np.inf, np.nan, 800]))})
+    np.nan_to_num(put(np.array([complex(3, np.nan), complex(np.inf, 1)])), nan=np.nan, posinf=np.inf)
+    np.round({put(np.array([complex(3, np.nan), complex(1.26, -np.inf)])), 1|infinite, 400|put(C * 1e307), -1})
+    np.round(put(np.array({[15, 127, -5], 'i1'|[25, 2**60], 'u8'})), -1)
+    np.array_equal(put(2**53 + np.arange(8) % 2), 2**53 + np.arange(8)[::-1] % 2, equal_nan=True)
+    np.polydiv(put(np.array([1e17, 1.0, 2])), [3.0, 1])
+    np.cross(infinite[{1:3], infinite[:3|:3], infinite[1:3}])
+    np.quantile(infinite[2:3], [0, 1])
+    np.subtract.reduce(put(np.full((3, 2), 1e308)), initial=0)
+    special.expit({ends|put(np.linspace(-90, 90, 31).astype('f4'))|put(np.arange(-3, 4, dtype=np.int8))})
+    special.erf({put(np.linspace(-7, 7, 4096))|put(X.astype('f2'))|put(X[:0])})
+    special.gammaln({put(np.linspace(0.01, 200, 99).astype('f4'))|put(np.arange(9))|put(np.array(0.5))})
+    special.logsumexp(x, b=[1, -1, 2, 0, 0, 1], keepdims=True, return_sign=True)
+    special.logsumexp(put(np.array([[1.0, -np.inf, 1000.0], [-np.inf] * 3])), 1{|, b=2.0, keepdims=True})
+    ndimage.{convolve|correlate}(put(np.append(V, np.inf)), [1.0, 0, 2, 1e-20, 1])
+    ndimage.convolve(infinite, np.zeros(3))
+    ndimage.correlate(x, X[:3, :2], mode='{reflect|mirror|nearest|wrap|constant}', cval=2.5, origin=(1, -1))
+    ndimage.uniform_filter({bytes, 4|many, 7|x, 5, origin=(-2, 1)})
+    ndimage.gaussian_filter(cube, 1, order=1, axes=(1,), radius=2)
+    linalg.solve_triangular(put(SQUARES[0] + 1j * SQUARES[1]), SQUARES[1], trans='C', lower=True)
+    """
+"""Calls with numbers at the ends of their types; what other arguments make is compared by random programs."""
+
+
+@pytest.mark.parametrize("call", calls_of(EXTREMES))
+def test_numbers_at_the_ends_of_types_are_computed_as_by_numpy(strict_client, call):
+    check_call(strict_client, call)
+
 
 @pytest.mark.parametrize("copied", calls_of(COPIES))
 def test_copies_keep_their_values(strict_client, copied):

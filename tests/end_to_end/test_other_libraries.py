@@ -3,14 +3,12 @@
 A library that is not installed is skipped, and so are the calls that need the buffer protocol of Python 3.12.
 """
 
-import base64
 import csv
 import hashlib
 import io
 import json
 import math
 import os
-import pickle
 import statistics
 import struct
 import sys
@@ -33,8 +31,7 @@ def library(name: str) -> Callable[[], Any]:
 
 
 pd, xr, pillow, plt = map(library, ("pandas", "xarray", "PIL.Image", "matplotlib.pyplot"))
-stats, special, fft, signal = map(library, ("scipy.stats", "scipy.special", "scipy.fft", "scipy.signal"))
-sparse = library("scipy.sparse")
+special, sparse = map(library, ("scipy.special", "scipy.sparse"))
 zarr, h5py, networkx, seaborn = map(library, ("zarr", "h5py", "networkx", "seaborn"))
 
 
@@ -53,13 +50,6 @@ def through_hdf5(x: Any) -> Any:
         return file.create_dataset("x", data=x)[...]
 
 
-def through_numpys_file(x: Any) -> Any:
-    file = io.BytesIO()
-    np.savez(file, x=x)
-    file.seek(0)
-    return np.load(file)["x"]
-
-
 def as_csv(x: Any) -> str:
     file = io.StringIO()
     csv.writer(file).writerows(x)
@@ -68,50 +58,32 @@ def as_csv(x: Any) -> str:
 
 PYTHON: dict[str, Case] = {
     "sum": lambda x: sum(x[0]),
-    "max": lambda x: max(x[:, 0]),
-    "sorted": lambda x: sorted(x[:, 0]),
-    "math.fsum": lambda x: math.fsum(x[:, 0]),
     "math.sqrt": lambda x: math.sqrt(abs(x[0, 0])),
     "statistics.mean": lambda x: statistics.mean(x[:, 0]),
     "zip": lambda x: [a * b for a, b in zip(x[0], x[1], strict=True)],
     "json": lambda x: json.dumps(x[:2].tolist()),
-    "pickle": lambda x: pickle.loads(pickle.dumps(x.tolist())),
     "csv": as_csv,
     "format": lambda x: f"{x[0, 0]:.3f}",
     "round": lambda x: round(float(x[0, 0]), 2),
     "bytes": bytes,
     "tobytes": lambda x: x.tobytes(),
-    "unpacking": lambda x: [*x[0]],
     "in": lambda x: 3.5 in x,
-    "numpy.save": through_numpys_file,
-    "numpy.savetxt": lambda x: np.savetxt(io.StringIO(), x),
     "numpy.testing": lambda x: np.testing.assert_allclose(x, X),
 }
 BUFFERS: dict[str, Case] = {
     "hashlib": lambda x: hashlib.sha256(x).hexdigest(),
     "zlib": lambda x: zlib.decompress(zlib.compress(x)),
-    "crc32": zlib.crc32,
-    "base64": base64.b64encode,
     "write": lambda x: io.BytesIO().write(x),
-    "BytesIO": lambda x: io.BytesIO(x).getvalue(),
     "struct": lambda x: struct.unpack_from("<d", x),
     "join": lambda x: b"".join([x, x]),
 }
 OTHERS: dict[str, Case] = {
     "plot": lambda x: drawn(lambda axes: axes.plot(x)),
-    "scatter": lambda x: drawn(lambda axes: axes.scatter(x[:, 0], x[:, 1])),
     "hist": lambda x: drawn(lambda axes: axes.hist(x[:, 0])),
     "bar": lambda x: drawn(lambda axes: axes.bar(range(8), x[0])),
     "imshow": lambda x: drawn(lambda axes: axes.imshow(x)),
-    "contour": lambda x: drawn(lambda axes: axes.contour(x)),
-    "pcolormesh": lambda x: drawn(lambda axes: axes.pcolormesh(x)),
     "boxplot": lambda x: drawn(lambda axes: axes.boxplot(x)),
-    "violinplot": lambda x: drawn(lambda axes: axes.violinplot(x)),
-    "fill_between": lambda x: drawn(lambda axes: axes.fill_between(range(8), x[0], x[1])),
-    "errorbar": lambda x: drawn(lambda axes: axes.errorbar(range(8), x[0], yerr=abs(x[1]))),
-    "stackplot": lambda x: drawn(lambda axes: axes.stackplot(range(8), abs(x[:3]))),
     "seaborn.histplot": lambda x: drawn(lambda axes: seaborn().histplot(x[:, 0], ax=axes)),
-    "seaborn.heatmap": lambda x: drawn(lambda axes: seaborn().heatmap(x, ax=axes, cbar=False)),
     "h5py": through_hdf5,
     "zarr.array": lambda x: zarr().array(x)[...],
     "networkx": lambda x: networkx().from_numpy_array(np.asarray(x[:8] > 0)).number_of_edges(),

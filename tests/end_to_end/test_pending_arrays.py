@@ -25,22 +25,6 @@ def test_a_chain_on_two_meshes(client):
     np.testing.assert_array_equal(u, np.diff((np.arange(12.0) + 1) * 2))
 
 
-def test_an_error_in_the_middle_fails_the_rest(client):
-    x = client.submit("add", [1, 2], 1)
-    bad = client.submit("power", x, -1)
-    last = client.submit("add", client.submit("add", bad, 1), 1)
-    for array in (last, bad):
-        with pytest.raises(
-            sc.InvalidOperandError, match=r"^power of int64\[2\], int64\[\], submitted at .*test_pending_"
-        ):
-            array.get()
-    assert x.get().tolist() == [2, 3]
-    later = client.submit("add", bad, 1)
-    with pytest.raises(sc.InvalidOperandError, match=r"^power of "):
-        later.mesh.size  # noqa: B018
-    client.synchronize()
-
-
 def test_a_chain_equals_numpy(client):
     expected = np.arange(24.0).reshape(6, 4)
     x = client.put(expected)

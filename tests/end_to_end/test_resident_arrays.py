@@ -61,16 +61,6 @@ def test_padding_and_copies_on_several_devices_count(client):
         assert replicated.device_bytes == 8 * 13 * 2 * 8
 
 
-def test_both_operands_of_a_product_may_be_there_and_may_be_the_same(either):
-    x = np.arange(64.0).reshape(8, 8)
-    y = np.arange(24.0).reshape(8, 3)
-    with either.put(x, mesh=MESH, spec=ROWS) as lhs, either.put(y, mesh=MESH, spec=P(None, None)) as rhs:
-        same(either.matmul(lhs, rhs).array, x @ y)
-        same(either.matmul(lhs, y).array, x @ y)
-        same(either.matmul(x, rhs, mesh=MESH).array, x @ y)
-        same(either.matmul(lhs, lhs).array, x @ x)
-
-
 def test_results_got_before_stay_as_they_are_when_memory_is_used_again(client):
     with client.put(LARGE, mesh=MESH) as there:
         first = there.get()

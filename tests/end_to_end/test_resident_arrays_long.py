@@ -1,7 +1,5 @@
 """Resident arrays in every placement, at their limits, and when the mesh restarts or their lease ends."""
 
-import os
-import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -11,7 +9,7 @@ import pytest
 from end_to_end.filing import same
 from end_to_end.messages import EXHAUSTED, call, check, mesh, open_channel, operand
 from end_to_end.processes import X, stopped, wait_for
-from end_to_end.test_resident_arrays import LARGE, MESH, ROWS
+from end_to_end.test_resident_arrays import MESH, ROWS
 from end_to_end.test_resident_arrays_lost import LEASE, put_request, refusal
 from servers import holds_nothing
 
@@ -22,29 +20,6 @@ from shardcall.v1 import array_service_pb2, array_service_pb2_grpc, kernel_servi
 pytestmark = pytest.mark.long
 
 PLACED = {"mesh": MESH, "spec": ROWS}
-
-
-@pytest.mark.parametrize("put", [P("x", None), P(None, "x"), P(None, None)], ids=str)
-@pytest.mark.parametrize(
-    "placement",
-    [
-        (MESH, ROWS),
-        (MESH, P(None, "x")),
-        (MESH, P(None, None)),
-        (sc.Mesh(x=1), ROWS),
-        (sc.Mesh(x=3), ROWS),
-        (sc.Mesh(a=2, b=4), P("b", "a")),
-        (sc.Mesh(x=2, device_ids=[7, 5]), ROWS),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("shape", [(64, 8), (61, 9)], ids=str)  # which the mesh divides, and which it does not
-def test_an_operand_on_the_mesh_may_be_required_elsewhere(client, put, placement, shape):
-    mesh, spec = placement
-    x = np.random.default_rng(5).standard_normal(shape)
-    with client.put(x, mesh=MESH, spec=put) as there:
-        same(client.diff(there, axis=0, mesh=mesh, spec=spec).array, np.diff(x, axis=0))
-        same(there.get(), x)
 
 
 def test_arrays_beyond_the_limits_are_refused_unless_others_are_deleted(server_factory):
@@ -109,23 +84,6 @@ def test_a_list_that_no_message_holds_is_refused_and_its_arrays_are_there(server
 
 
 @pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
-@pytest.mark.parametrize("n", [0, 1])
-def test_a_kept_result_shares_no_memory_with_its_operand(client, mesh, n):
-    x = client.empty(LARGE.shape)
-    x[...] = LARGE
-    with (
-        client.put(x, mesh=mesh, spec=ROWS) as there,
-        client.diff(x, n=n, axis=0, mesh=mesh, spec=ROWS, keep=True).array as result,
-        client.diff(there, n=n, axis=0, keep=True).array as again,
-    ):
-        x[...] = np.nan
-        there_too = client.diff(there, n=n, axis=0)
-        there.delete()
-        for values in (result.get(), again.get(), there_too.array):
-            same(values, np.diff(LARGE, n=n, axis=0))
-
-
-@pytest.mark.parametrize("mesh", [sc.Mesh(x=1), MESH], ids=["one device", "eight"])
 @pytest.mark.parametrize("spec", [ROWS, P(None, "x")], ids=str)
 def test_what_stays_keeps_its_bits_when_later_calls_reuse_the_memory(streaming, mesh, spec):
     x = np.random.default_rng(6).standard_normal((4096, 64))
@@ -156,21 +114,6 @@ def test_an_operand_may_be_deleted_while_a_call_waits_for_the_mesh(leasing_serve
     assert results
     for result in results:
         same(result, np.diff(x, axis=0))
-
-
-def test_a_mesh_that_restarts_loses_its_arrays_and_never_gives_others(leasing_server, observer):
-    before = observer.put(X, **PLACED)
-    (worker,) = leasing_server.worker_pids()
-    os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: observer.usage().arrays == 0)
-    after = observer.put(X + 1, **PLACED)  # the next mesh's first, as that was of the last
-    for use in (before.get, lambda: observer.describe(before), lambda: observer.diff(before, axis=0)):
-        with pytest.raises(sc.ArrayLostError, match="which the mesh no longer has"):
-            use()
-        assert before.lost
-    same(after.get(), X + 1)
-    assert [array.handle for array in observer.list()] == [after.handle]
-    after.delete()
 
 
 def test_a_lease_ends_unless_it_is_renewed(observer, arrays):

@@ -216,20 +216,6 @@ def test_a_guest_uses_the_array_in_every_call(ours, guest):
     same(guest.reshard(g, spec=P(None, None), keep=True).array.get(), X)
 
 
-def test_a_guest_sees_what_the_owner_writes(ours, guest):
-    h = ours.put(X, **PLACED, name="u")
-    ours.share("u", with_="guest")
-    g = guest.open(SHARED)
-    part = g[2:4]
-    h[2:4] = 7
-    expected = X.copy()
-    expected[2:4] = 7
-    same(g.get(), expected)
-    same(part.get(), expected[2:4])
-    h += 1
-    assert float(g.sum()) == (expected + 1).sum()
-
-
 def test_a_guest_that_may_write_writes_for_all(ours, guest, other):
     h = ours.put(X, **PLACED, name="u")
     ours.share("u", with_="guest", write=True)

@@ -1,11 +1,8 @@
 """Puts and reads of arrays by call streams: in order with calls, with their errors and their limits."""
 
-import asyncio
 import math
 import os
-import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -13,11 +10,9 @@ import numpy as np
 import pytest
 from client_parts import remote_arrays_of
 from end_to_end.messages import call, open_channel, tensor, token_of
-from end_to_end.processes import wait_for
 from end_to_end.raw_stream import TYPES, Stream, delete, item, opened, prepare, put, read
 
 import shardcall as sc
-from shardcall import aio
 from shardcall._src.programs.pending_calls import PendingCall
 from shardcall.v1 import (
     array_pb2,
@@ -246,61 +241,3 @@ def test_a_chain_and_its_read_are_one_round_trip(only_streamed, monkeypatch):
         np.testing.assert_array_equal(only_streamed.submit("add", h, i).get(), X + i)
     assert [call for call in waited if not call.is_done] == []
     monkeypatch.undo()
-
-
-def test_large_arrays_are_copied_by_other_methods(client):
-    for count in (2**15, 2**15 + 1, 2**18, 2**20):
-        x = np.arange(float(count))
-        np.testing.assert_array_equal(client.submit("add", client.put(x), 1).get(), x + 1)
-
-
-def test_the_error_of_a_read_is_that_of_the_call_with_its_line(only_streamed, monkeypatch):
-    x = only_streamed.put(np.arange(4))
-    for _ in range(2):
-        bad = only_streamed.submit("power", x, -1)
-        with pytest.raises(
-            sc.InvalidOperandError, match=r"^power of int64\[4\], int64\[\], submitted at .*test_streamed_arrays"
-        ):
-            (bad + 1).get()
-        with pytest.raises(sc.InvalidOperandError, match=r"^power of "):
-            bad.get()
-    only_streamed.synchronize()
-    results = [only_streamed.submit("power", x, -1)]
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # where `repr` raises no error
-    wait_for(lambda: repr(results[0]) == "<RemoteArray int64[4], failed>")
-    np.testing.assert_array_equal(x.get(), np.arange(4))
-    results.clear()
-    with pytest.warns(sc.FailedCallWarning, match="nobody has read that power of "):
-        x.get()
-    np.testing.assert_array_equal((x + 1).get(), np.arange(1, 5))
-    with pytest.raises(sc.InvalidOperandError, match=r"^power of "):
-        only_streamed.synchronize()
-
-
-def test_an_asynchronous_client_reads_by_its_stream(server):
-    async def use() -> None:
-        async with aio.connect(server.address) as client:
-            h = await client.put(X)
-            h = (await client.add(h, 1, keep=True)).array
-            np.testing.assert_array_equal(await h.get(), X + 1)
-
-            async def read_often() -> None:
-                for _ in range(100):  # an answer may be there before this thread looks at the clock
-                    await h.get(timeout=1e-9)
-
-            with pytest.raises(sc.DeadlineExceededError):
-                await read_often()
-
-    asyncio.run(use())
-
-
-def test_threads_put_and_read_at_once(only_streamed):
-    h = only_streamed.put(X)
-
-    def chain(start: int) -> bool:
-        arrays = [only_streamed.put(X + start + i) for i in range(30)]
-        sums = all(np.array_equal((array + 1).get(), X + start + i + 1) for i, array in enumerate(arrays))
-        return sums and all(np.array_equal(((h + start) * i).get(), (X + start) * i) for i in range(30))
-
-    with ThreadPoolExecutor(6) as pool:
-        assert all(pool.map(chain, range(12)))

@@ -49,35 +49,12 @@ def test_a_function_runs_as_one_program_bit_for_bit(client, u):
 
 FUNCTIONS = {
     "operators": lambda xp, u: -u * 2 + u**2 / (abs(u) + 1) - u % 3 // 2,
-    "comparisons": lambda xp, u: ((u > 0) & (u < 1)) | ~(u != u.T.T),
-    "numpy": lambda xp, u: np.where(u > 0, np.sqrt(np.abs(u)), np.tanh(u)),
-    "namespace": lambda xp, u: xp.concatenate([xp.flip(u, axis=1), xp.zeros((2, 9))]),
     "methods": lambda xp, u: u.clip(-1, 1).sum(axis=0) + u.T.reshape(9, 13).max(axis=1),
-    "slices": lambda xp, u: u[1:, ::2] - u[:-1, ::2],
     "rows": lambda xp, u: sum((row * k for k, row in enumerate(u)), start=u[0]),
-    "indices": lambda xp, u: u[[0, 2], [1, 1]],
-    "assignment": lambda xp, u: _assigned(u.copy()),
-    "a part": lambda xp, u: _increased(u.copy()),
     "products": lambda xp, u: u @ u.T @ np.ones(13),
     "arrays of this process": lambda xp, u: u * np.arange(9) + np.ones((13, 1)),
-    "statistics": lambda xp, u: u.std(axis=0, ddof=1) + np.var(u, axis=0) + np.mean(u),
-    "two results": lambda xp, u: np.divmod(u, 2),
-    "modf": lambda xp, u: np.modf(u),
-    "cumsum": lambda xp, u: np.cumsum(u, axis=-1),
     "linear algebra": lambda xp, u: np.linalg.inv(u.T @ u + np.eye(9)),
 }
-
-
-def _assigned(u):
-    u[0] = 0
-    u[1:3, 2] = u[4:6, 2]
-    return u
-
-
-def _increased(u):
-    u[0] += 1
-    u[:, 1] *= 2
-    return u
 
 
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
@@ -85,11 +62,8 @@ def test_what_arrays_have_is_traced(client, function):
     results, kernels = calls(client, client.jit(lambda u: function(client.xp, u)), put(client, U))
     assert kernels == ["graph"]
     expected = function(np, U)
-    for result, want in zip(
-        *[item if isinstance(item, tuple) else (item,) for item in (results, expected)], strict=True
-    ):
-        assert result.dtype == want.dtype
-        assert np.allclose(result.get(), want, rtol=1e-12)
+    assert results.dtype == expected.dtype
+    assert np.allclose(results.get(), expected, rtol=1e-12)
 
 
 class Pair(NamedTuple):

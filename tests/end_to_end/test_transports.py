@@ -111,6 +111,9 @@ def test_values_are_refused_after_all_operands_have_arrived(client):
         powers[-1:] = -1
         with pytest.raises(sc.InvalidOperandError, match="a negative integer") as caught:
             client.power(powers, powers, mesh=MESH, spec=ROWS)
+        with pytest.raises(sc.InvalidOperandError), client.put(powers) as there:
+            client.power(powers, there, mesh=MESH, keep=True)
+        assert client.list() == []
         assert (caught.value.reason, caught.value.field) == ("INVALID_VALUE", "y")
         same(client.power(powers, abs(powers), mesh=MESH, spec=ROWS).array, powers)
 

@@ -35,15 +35,6 @@ def rest() -> None:
     threading.Event().wait()
 
 
-def call_for_ever(client: sc.Client, x: np.ndarray) -> None:
-    """Calls in an endless loop; an observer's call may take the slot of one."""
-    client.diff(x, axis=0)
-    there()
-    while True:
-        with contextlib.suppress(sc.ResourceExhaustedError):
-            client.diff(x, axis=0)
-
-
 def upload(address: str) -> None:
     """Stalls after half an operand."""
 
@@ -89,16 +80,15 @@ def hold_segment(address: str) -> None:
 
 
 def call_by_segment(address: str) -> None:
-    """Calls without end, by shared memory."""
+    """Calls without end, by shared memory; an observer's call may take the slot of one."""
     client = sc.connect(address, connect_timeout=60)
     x = client.empty((128, _MIB // 512))
     x[...] = 1
-    call_for_ever(client, x)
-
-
-def call_by_stream(address: str) -> None:
-    """Calls without end, by streams."""
-    call_for_ever(sc.connect(address, connect_timeout=60, shared_memory=False), np.ones((128, _MIB // 512)))
+    client.diff(x, axis=0)
+    there()
+    while True:
+        with contextlib.suppress(sc.ResourceExhaustedError):
+            client.diff(x, axis=0)
 
 
 def keep_arrays(address: str) -> None:
@@ -110,7 +100,7 @@ def keep_arrays(address: str) -> None:
 
 
 DEEDS: dict[str, Callable[[str], None]] = {
-    deed.__name__: deed for deed in (upload, put, download, hold_segment, call_by_segment, call_by_stream, keep_arrays)
+    deed.__name__: deed for deed in (upload, put, download, hold_segment, call_by_segment, keep_arrays)
 }
 
 

@@ -116,6 +116,8 @@ def _noise():
     for method in METHODS:
         for name, data in pieces[:: 1 if method in {"Plan", "ExecuteStream"} else 3]:
             yield Row(f"{method}: {name}", method, [data], "MALFORMED_REQUEST", "request")
+    for method in ("DescribeKernel", "Plan", "Compile", "Execute", "ExecuteStream"):
+        yield Row(f"{method}: no Unicode", method, [b"\x0a\x03\x0a\x01\xff"], "MALFORMED_REQUEST", "request")
 
 
 ROWS = [*_streams("ExecuteStream"), *_streams("PutArray"), *_of_two(), *_noise()]

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from end_to_end.messages import call, open_channel, token_of
-from end_to_end.processes import left_empty, stopped, wait_for
+from end_to_end.processes import left_empty, stopped
 from faults.gauges import MIB, Gauges
 from faults.raw_call_stream import RawCallStream, cancel, delete, diff_of, error_info, prepare, reason, result, run
 from servers import ServerProcess
@@ -30,30 +30,6 @@ def streaming(exclusive_server: ServerProcess) -> Iterator[ServerProcess]:
 def channel(streaming: ServerProcess) -> Iterator[grpc.Channel]:
     with open_channel(streaming.address) as opened:
         yield opened
-
-
-def test_thousands_of_calls_in_flight_are_answered_or_refused_by_the_limit(streaming, channel):
-    calls = 3 * WINDOW
-    before = Gauges.of(streaming.process.pid, 0.0).memory_bytes
-    with RawCallStream(channel) as stream:
-        stream.send(diff_of(8))
-        for first in range(0, calls, 100):
-            stream.send(*(run(number, X) for number in range(first, min(first + 100, calls))))
-        wait_for(lambda: len(stream.answers) == calls or stream.rpc.done())
-        refused = [answer for answer in stream.answers.values() if reason(answer)]
-        for answer in refused:
-            assert reason(answer) == "QUOTA_EXCEEDED"
-            assert error_info(answer).metadata["limit"] == "max_streamed_calls"
-        for answer in stream.answers.values():
-            assert reason(answer) or result(answer).tolist() == DIFFERENCE
-        if stream.rpc.done():
-            assert stream.rpc.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-            assert "max_streamed_calls" in stream.rpc.details()
-        else:
-            stream.send(run(calls, X))
-            assert result(stream.answer(calls)).tolist() == DIFFERENCE
-        grown = Gauges.of(streaming.process.pid, 0.0).memory_bytes - before
-        assert grown < 256 * MIB
 
 
 def test_a_reader_that_stalls_uses_bounded_memory_and_blocks_no_other_stream(streaming, channel):
