@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
@@ -100,10 +101,7 @@ class RecordedCallSender:
         if not program.is_proven and not program.is_repeated:
             program.is_repeated = True
             if (count := self._programs.find_beginning(batch)) is not None:
-                for i in batch.results_before(count):
-                    if i not in batch.kept:
-                        batch.kept[i] = self._new_result(batch, i)
-                for part in batch.parts(count):
+                for part in batch.parts(count, partial(self._new_result, batch)):
                     if part.kept:
                         self._send(part, deadline, is_cut=is_cut)
                 return
