@@ -275,13 +275,13 @@ def _axes_by_strides(layout: NDArray) -> tuple[int, ...]:
 # say by it what is contiguous, what shares memory and what a reshape copies.
 def layout_of(array: Any) -> NDArray:
     """Returns an array of NumPy with the strides and the offset that an array would have there; has no values."""
-    base = array._store
+    base, steps = array._located
     layout: NDArray | None = base.layout
     if layout is None:
         base_type = base.type
         strides = _row_major(base_type.shape, base_type.dtype.itemsize)
         base.layout = layout = np.lib.stride_tricks.as_strided(np.empty(1, base_type.dtype), base_type.shape, strides)
-    for step in array._steps:
+    for step in steps:
         layout = step.of_layout(layout)
     return layout
 
