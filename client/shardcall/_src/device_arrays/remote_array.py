@@ -36,6 +36,7 @@ from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import calling_frame, is_assigning, shortened
 
 _AS_STRIDED = getattr(np.lib.stride_tricks.as_strided, "__code__", None)  # which no protocol of NumPy redirects
+_MAX_SHARED_STEPS = 8  # the last ones to a view, whose values others share
 _MAX_SHUFFLED = 100  # elements that numpy.random.shuffle swaps, each swap in four calls
 _MAX_SHOWN = 20_000  # characters of values in a notebook
 MAX_STRIDED_BYTES = 64 << 20
@@ -141,22 +142,28 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             version: the values of that.
             steps: the steps to the view.
         """
-        if not steps:
-            return version
-        if (value := base.value(version, steps)) is None:
-            before, step = self._computed_from(base, version, steps[:-1]), steps[-1]
-            if step.is_all_of(before.type.shape):
-                return before
-            arguments = dict(step.arguments)
-            recorded = None if self._is_traced else self._owner._record(step.name, before, *step.operands, **arguments)
-            if recorded is None:
-                result = self._functions.compute(step.name, self._of(before), *step.operands, **arguments)
-                array = find_remote_array(result)
-                assert array is not None
-                recorded = array._version
-            value = recorded
-            base.add_value(version, steps, value)
+        value, computed, shared = version, 0, max(len(steps) - _MAX_SHARED_STEPS, 0)
+        for count in range(len(steps), shared, -1):
+            if (stored := base.value(version, steps[:count])) is not None:
+                value, computed = stored, count
+                break
+        for count, step in enumerate(steps[computed:], computed + 1):
+            if not step.is_all_of(value.type.shape):
+                value = self._after(step, value)
+                if count > shared:
+                    base.add_value(version, steps[:count], value)
         return value
+
+    def _after(self, step: ViewStep, before: ArrayVersion) -> ArrayVersion:
+        """Returns the values of a view of one step from others."""
+        arguments = dict(step.arguments)
+        recorded = None if self._is_traced else self._owner._record(step.name, before, *step.operands, **arguments)
+        if recorded is not None:
+            return recorded
+        result = self._functions.compute(step.name, self._of(before), *step.operands, **arguments)
+        array = find_remote_array(result)
+        assert array is not None
+        return array._version
 
     def _transposed_from(self) -> Self | None:
         """Returns the array of which this view swaps the last two axes; None if it is no such view."""
@@ -185,7 +192,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             view._is_locked = True
         with views_lock():
             base, steps = self._located
-            view.__dict__.update(_store=base, _steps=with_step(steps, step))
+            view.__dict__.update(_store=base, _steps=with_step(base.type, steps, step))
             base.add_view(view)
         return view
 
@@ -417,10 +424,10 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         base, steps, functions = self._store, self._steps, self._functions
         if version.type != self.type:
             raise AssertionError(f"{version.type} is written to {self.type}")
-        new = version
-        for i in reversed(range(len(steps))):
-            before = self._of(self._computed_from(base, base.version, steps[:i]))
-            result = find_remote_array(steps[i].backward(functions, before, self._of(new)))
+        new, before = version, base.version
+        values = [self._computed_from(base, before, steps[:count]) for count in range(len(steps))]
+        for step in reversed(steps):
+            result = find_remote_array(step.backward(functions, self._of(values.pop()), self._of(new)))
             assert result is not None
             new = result._version
         if base.name:
@@ -529,7 +536,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
                 values = np.ascontiguousarray(self.__array__()).view(dtype)
                 values.flags.writeable = False
                 return values
-        step = index_step(basic_index(self.shape, ...), self.type)
+        step = index_step(basic_index(self.shape, ...), self.dtype)
         return self._view(step)
 
     def _set(self, name: str, value: Any) -> bool:
