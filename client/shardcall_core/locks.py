@@ -37,7 +37,7 @@ class CheckedLock:
         is_reentrant: whether a thread that holds it may take it again.
     """
 
-    def __init__(self, name: str, order: int, *, is_reentrant: bool) -> None:
+    def __init__(self, name: str, order: float, *, is_reentrant: bool) -> None:
         self.name = name
         self.order = order
         self._is_reentrant = is_reentrant
@@ -114,7 +114,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_held)
 
 
-def lock(name: str, order: int = LEAF) -> threading.Lock:
+def lock(name: str, order: float = LEAF) -> threading.Lock:
     """Returns a new lock.
 
     Args:
@@ -124,7 +124,7 @@ def lock(name: str, order: int = LEAF) -> threading.Lock:
     return cast(threading.Lock, CheckedLock(name, order, is_reentrant=False)) if is_checking() else threading.Lock()
 
 
-def rlock(name: str, order: int = LEAF) -> threading.RLock:
+def rlock(name: str, order: float = LEAF) -> threading.RLock:
     """Returns a new lock that the thread that holds it may take again; arguments as for `lock`."""
     return cast(threading.RLock, CheckedLock(name, order, is_reentrant=True)) if is_checking() else threading.RLock()
 

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from client.stream_server import in_threads
+from hypothesis import given
+from hypothesis import strategies as st
 from rows import rows
 
 import shardcall
@@ -165,6 +167,35 @@ def test_threads_share_the_programs_of_recorded_calls(monkeypatch):
     finally:
         sys.setswitchinterval(before)
     assert len(programs._programs) == len(programs._bounds) == 8
+
+
+def terms_of(batch, values):
+    """Returns what the nodes of a batch compute, from what its inputs are."""
+    terms = []
+    for node in batch.nodes:
+        terms.append((*(values[batch.inputs[v.number]] if v.node < 0 else terms[v.node] for v in node.operands),))
+    return terms
+
+
+@given(st.data())
+def test_a_part_of_recorded_calls_takes_inputs_and_results_of_the_parts_before(data):
+    distances = st.lists(st.integers(0, 5), min_size=1, max_size=2)  # to the calls that make operands
+    calls = data.draw(st.lists(distances, min_size=2, max_size=9))
+    which = st.sets(st.integers(0, len(calls) - 1))
+    kept, replaced = data.draw(which), data.draw(which)
+    for count in range(1, len(calls)):
+        batch = RecordedBatch()
+        batch.inputs = ["x", "y"]
+        for i, back in enumerate(calls):
+            batch.add_node(Node("add", tuple(Value(i - k, 0) if 0 < k <= i else Value(-1, k % 2) for k in back)))
+            batch.calls.append(SimpleNamespace(written=(lambda: 0) if i in replaced else None))
+        batch.kept = {i: f"result {i}" for i in sorted(kept)}
+        complete, values = terms_of(batch, {"x": "x", "y": "y"}), {"x": "x", "y": "y"}
+        for part in batch.parts(count, lambda i: f"result {i}"):
+            terms = terms_of(part, values)
+            values |= {item: terms[i] for i, item in part.kept.items()}
+            assert len(part.calls) == len(part.nodes)
+        assert {f"result {i}": complete[i] for i in kept}.items() <= values.items()
 
 
 # Templates

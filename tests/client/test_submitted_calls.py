@@ -6,10 +6,12 @@ import time
 import grpc
 import numpy as np
 import pytest
-from client.stream_server import Call, wait_for
+from client.stream_server import Call, threads_named, wait_for
 from client_parts import lease_of, stream_of, transport_of, unanswered_of, uses_of, version_of
 
 import shardcall
+from shardcall._src.programs import submitter
+from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.transfer.stream_connection import StreamConnection
 from shardcall_core.types.errors import InvalidOperandError
 
@@ -79,7 +81,7 @@ def test_a_call_that_is_interrupted_after_it_was_sent_is_cancelled(client, strea
 def raising(error):
     """Returns a function that raises an error."""
 
-    def fail(*_):
+    def fail(*_, **__):
         raise error
 
     return fail
@@ -139,16 +141,50 @@ def test_a_kernel_without_results_is_run_at_once(client, streams):
     assert [client.submit("notify", X) for _ in range(2)] == [(), ()]
 
 
-def test_an_exception_in_the_thread_that_reads_fails_the_calls(client, streams, monkeypatch):
-    streams.on_call = lambda call: call.stream.end(grpc.StatusCode.UNAVAILABLE)
+@pytest.mark.parametrize("planted", ["renew_token", "receive", "_frames"])
+def test_an_exception_in_a_thread_that_sends_or_reads_fails_the_calls(client, streams, monkeypatch, planted):
+    is_at_end = planted == "renew_token"
+    streams.on_call = (lambda call: call.stream.end(grpc.StatusCode.UNAVAILABLE)) if is_at_end else Call.keep
     with monkeypatch.context() as patch:
-        patch.setattr(transport_of(client), "renew_token", raising(TypeError("no such thing")))
+        error = TypeError("no such thing")
+        patch.setattr(transport_of(client) if is_at_end else StreamConnection, planted, raising(error))
         h = client.submit("negative", X, timeout=60)
         for read in (h.get, lambda: client.call("negative", X, timeout=60)):
-            with pytest.raises(shardcall.InternalServerError, match="TypeError: no such thing"):
+            with pytest.raises(shardcall.InternalServerError, match=r"of this client failed: TypeError: no such thing"):
                 read()
     streams.on_call = Call.keep
     assert client.submit("negative", X).spec is not None
+
+
+@pytest.mark.parametrize("error", [TypeError("no such thing"), SystemExit()])
+def test_an_exception_in_the_thread_that_sends_recorded_calls_fails_these_alone(client, streams, monkeypatch, error):
+    shown, before = [], threads_named("shardcall-recording")
+    monkeypatch.setattr(threading, "excepthook", shown.append)
+    monkeypatch.setattr(submitter, "_IDLE_S", 0.001)
+    h = client.submit("negative", X)
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordedCallSender, "send", raising(error))
+        first = -h
+        wait_for(lambda: shown or threads_named("shardcall-recording") <= before)
+    if isinstance(error, TypeError):
+        with pytest.raises(shardcall.InternalServerError, match=r"negative of .*recording of this client failed: Type"):
+            first.get()
+        assert [item.exc_value for item in shown] == [error]
+    second = -h
+    wait_for(lambda: len(streams.calls) >= 2)
+    assert second.spec is not None
+
+
+def test_the_thread_of_the_lease_goes_on_after_an_exception(client, monkeypatch):
+    shown, renewed = [], threading.Event()
+    monkeypatch.setattr(threading, "excepthook", shown.append)
+    lease, outcomes = lease_of(client), [raising(TypeError("no such thing")), lambda _: renewed.set()]
+    monkeypatch.setattr(lease, "_renew", lambda lease_id: outcomes.pop(0)(lease_id) if outcomes else None)
+    lease.renew_within(0.003)
+    h = client.submit("negative", X)
+    assert renewed.wait(60)
+    assert [str(item.exc_value) for item in shown] == ["no such thing"]
+    assert h.spec is not None
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,20 @@ def test_what_nobody_holds_is_not_computed(client):
     assert ran(client) == []
 
 
+def test_what_follows_a_program_that_has_run_takes_its_results_and_leaves_out_what_nobody_holds(client):
+    h = client.put(U)
+    for is_last in (False, False, True):
+        doubled = h * 2
+        after = doubled + 1
+        if is_last:
+            doubled * 3
+        del doubled
+        if is_last:
+            after -= 1
+        assert np.array_equal(after.get(), U * 2 + 1 - is_last)
+    assert [how for how, *_ in ran(client)] == ["program"] * 3 + ["call"]
+
+
 def test_a_single_call_is_sent_as_such(client):
     h = client.put(U)
     doubled = h * 2

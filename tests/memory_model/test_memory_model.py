@@ -1,13 +1,16 @@
 """Programs of views, aliases and writes: arrays on the mesh have NumPy's values and share memory as NumPy's do."""
 
 import itertools
+import sys
 from collections import Counter
 
 import numpy as np
 import pytest
+from client.stream_server import in_threads
 from memory_model.comparison import EagerComparison, TracedComparison, compare_drawn
 from memory_model.in_process import InProcessClient
 from memory_model.programs import Program
+from rows import rows
 from servers import ServerProcess
 
 import shardcall as sc
@@ -36,6 +39,33 @@ def test_programs_that_once_differed():
     for lines in FAULTS:
         program = Program("fault", {"a": "np.arange(12.0).reshape(3, 4)"}, [*lines])
         assert not EagerComparison(client.put)(program, Counter()), lines
+
+
+@rows("kind", ["array", "view", "bucket", "traced", "out", "both"])
+def test_no_write_of_several_threads_is_lost_and_no_reader_sees_a_part_of_one(kind):
+    client, before = InProcessClient(), sys.getswitchinterval()
+    array = client.put(np.zeros(37))
+    array = client.bucket(array) if kind == "bucket" else array
+    array = array[2:7] if kind in ("view", "both") else array  # which nobody else shares
+
+    def write(array):
+        array += 1
+
+    ways = {"traced": client.jit(write), "out": lambda a: np.add(a, 1, out=a)}
+    ways, seen = [write, *ways.values()] if kind == "both" else [ways.get(kind, write)], []
+
+    def work(thread):
+        for i in range(15):
+            ways[(thread + i) % len(ways)](array)
+            seen.append(array.get())
+
+    sys.setswitchinterval(1e-6)
+    try:
+        assert in_threads(8, work) == [None] * 8
+    finally:
+        sys.setswitchinterval(before)
+    assert {*array.get().tolist()} == {8 * 15.0}
+    assert all(len({*values.tolist()}) == 1 for values in seen)
 
 
 def test_a_traced_function_returns_what_it_refers_to_and_writes():

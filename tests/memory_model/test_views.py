@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from client_parts import steps_of
 from memory_model.in_process import InProcessClient
 from rows import rows
 
@@ -115,6 +116,33 @@ def test_what_must_copy_refuses_to_without_a_copy(call: Callable[..., Any]):
     client, _, there = spaces()
     with pytest.raises((ValueError, BufferError)):
         call(client, there["x"])
+
+
+LONG = """
+    v.T; v[::-1]; v[1:]; v[...]; v.reshape(v.shape[::-1]); np.flip(v)[1:]; v.T[1:].T[:, ::-1]; np.squeeze(v[None])
+    np.broadcast_to(v, v.shape); np.moveaxis(v[None], 0, 2)[::-1, :, 0]; v.T.view().T.reshape(-1, 2).reshape(v.shape)
+    """
+
+
+@rows("call", [call.strip() for line in LONG.split("\n") for call in line.split(";") if call.strip()])
+def test_a_chain_of_views_has_no_more_steps_than_lead_to_its_elements(call):
+    v = expected = np.arange(4_004.0).reshape(2_002, 2)
+    v = InProcessClient().put(v)
+    for _ in range(2_000):
+        v, expected = (eval(call, {"np": np, "v": item}) for item in (v, expected))
+    assert len(steps_of(v)) <= 3
+    np.testing.assert_array_equal(v.get(), expected)
+
+
+def test_a_chain_of_views_whose_steps_do_not_combine_has_any_length():
+    h = InProcessClient().put(np.arange(6.0))
+    v = h
+    for _ in range(126):
+        v = v[::-1].reshape(2, 3)[::-1, ::-1].reshape(6)[::-1]
+        v = v.reshape(3, 2)[:, :][::-1, ::-1].reshape(6)
+    np.testing.assert_array_equal(v.get(), np.arange(6.0))
+    v[0] = 7
+    np.testing.assert_array_equal(h.get(), [7, 1, 2, 3, 4, 5])
 
 
 STRIDED = (

@@ -27,7 +27,6 @@ from shardcall.namespace.masked_elements import MaskedElements
 from shardcall.namespace.searching import chosen, nonzero
 from shardcall_core.element_types import DType
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
-from shardcall_core.types.arrays import Array
 
 _OPERATIONS = {
     **{name: name for name in ("add", "multiply", "divide", "power")},
@@ -55,7 +54,7 @@ def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
         basic = basic_index(x.shape, tuple(items))
         is_view = basic.shape or any(item is Ellipsis for item in items)
         if is_view and isinstance(x, RemoteArray):
-            return x._view(index_step(basic, Array(basic.shape, x.dtype)))
+            return x._view(index_step(basic, x.dtype))
         element = _sliced(xp, x, basic)
         if x.shape and isinstance(x, RemoteArray):
             element._element_of = weakref.ref(x._store)

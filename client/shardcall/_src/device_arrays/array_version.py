@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from shardcall._src.device_arrays.write_locks import WriteLock
 from shardcall._src.display.progress import Progress
 from shardcall._src.rpc.deadline import Deadline
 from shardcall_core.element_types import DType
@@ -349,6 +350,7 @@ class ArrayBase:
         was_view: whether it was a view of an array that nobody has any more.
         name: the name on the server, of which other clients may have objects, too; empty if it has none.
         writers: the number of writes in progress, during which other clients' writes are not read.
+        write_lock: the lock of writes, which a base that takes the place of this one has, too.
     """
 
     _serials = itertools.count(1)
@@ -365,6 +367,7 @@ class ArrayBase:
         "name",
         "type",
         "was_view",
+        "write_lock",
         "writers",
     )
 
@@ -375,6 +378,7 @@ class ArrayBase:
         self.was_view = layout is not None
         self.name = ""
         self.writers = 0
+        self.write_lock = WriteLock()
         self._views: dict[int, weakref.ref[Any]] = {}
         self._version = version
         # The values of views of a version, and the references whose values were dropped.

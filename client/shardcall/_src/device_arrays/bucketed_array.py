@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
+from shardcall._src.device_arrays.write_locks import WriteLock
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
@@ -72,6 +74,7 @@ class BucketedArray(ArrayProperties, ArrayProtocols):
     def __init__(self, padded: RemoteArray, bucket: Bucket) -> None:
         self.padded: RemoteArray = padded
         self.bucket = bucket
+        self._write_lock = WriteLock()
 
     @classmethod
     def of(cls, array: RemoteArray, axis: int) -> Self:
@@ -133,8 +136,12 @@ class BucketedArray(ArrayProperties, ArrayProtocols):
         """Returns the elements in one axis, in the order of `ravel`, as a copy."""
         return self.ravel(order).copy()
 
-    def _writing(self) -> AbstractContextManager[None]:
-        return self.padded._writing()
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        if not self.padded._is_writeable:
+            raise ValueError("assignment destination is read-only")
+        with self._write_lock.of_process():  # not that of the padded array, which a write replaces
+            yield
 
     def _assign(self, result: Any) -> None:
         if not isinstance(result, BucketedArray):

@@ -16,9 +16,8 @@ from queue import Empty, SimpleQueue
 
 from shardcall._src.device_arrays.array_version import ArrayVersion
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_object
-from shardcall._src.rpc.threads import start_thread
+from shardcall._src.rpc.threads import is_running, start_thread, surviving
 from shardcall_core.locks import check_held, lock
-from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire.forks import begin_anew_in_children
 
 LEASE_ID_BYTES = 32
@@ -144,7 +143,7 @@ class Lease:
         waking = weakref.ref(version, self._wakes.put)
         lost = weakref.ref(version, partial(self._lost.put, handle))
         self._arrays[handle] = _LeasedArray(waking, lost, listed_at)
-        if self._thread is None and not self._closing.is_set():
+        if not is_running(self._thread) and not self._closing.is_set():
             self._thread = start_thread("shardcall-lease", self._renew_periodically)
 
     def holds(self, handle: bytes) -> bool:
@@ -240,7 +239,7 @@ class Lease:
                 if is_last:
                     self._thread = None
             # Tried again in the next round if the server cannot be reached, else when the lease expires.
-            with contextlib.suppress(ShardcallError):
+            with surviving():
                 self.delete_dropped(self._delete)
                 if not is_last:
                     self._renew(self.lease_id)
@@ -257,7 +256,7 @@ class Lease:
                 while self._wakes.qsize():  # before the handles are read
                     self._wakes.get()
                 if not self._closing.is_set():
-                    with contextlib.suppress(ShardcallError):  # tried again in the next round
+                    with surviving():  # tried again in the next round
                         self.delete_dropped(self._delete)
         return not self._closing.is_set()
 

@@ -15,6 +15,7 @@ from shardcall._src.device_arrays import ufunc_methods
 from shardcall._src.device_arrays.change_targets import target_of
 from shardcall._src.device_arrays.missing_attributes import check_row_major, unsupported
 from shardcall._src.device_arrays.numpy_metadata import DESCRIBING
+from shardcall._src.device_arrays.write_locks import writing_to
 from shardcall_core.element_types import DType
 from shardcall_core.functions.elementwise import COMPARISONS
 
@@ -84,11 +85,16 @@ def apply_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[A
     Raises:
         TypeError: for ufuncs and keywords that arrays on the mesh do not have.
     """
-    name = _full_name(ufunc)
     if method == "at":
         return ufunc_methods.at(functions, ufunc, *inputs)
     if method == "outer":
         return apply_ufunc(functions, ufunc, "__call__", ufunc_methods.outer_operands(ufunc, *inputs), kwargs)
+    with writing_to(kwargs.get("out", ())):
+        return _run_ufunc(functions, ufunc, method, inputs, kwargs)
+
+
+def _run_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    name = _full_name(ufunc)
     out, casting, where = kwargs.pop("out", ()), kwargs.pop("casting", "same_kind"), True
     _check_targets(out)
     if method == "__call__":
@@ -147,11 +153,23 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     if out and "dtype" in _parameters(run)[0] and named.get("dtype") is None:
         named["dtype"] = _type_of_sums(function.__name__, positional[0], out[0])
     casting = "unsafe" if function.__name__ in _TO_ANY_TYPE else named.get("casting", "same_kind")
-    results = run(*positional, **_options(name, run, named))
-    if out is None:
-        return results
+    with writing_to(out or ()):
+        results = run(*positional, **_options(name, run, named))
+        return results if out is None else _given(functions, function, positional, results, out, casting)
+
+
+def _given(
+    functions: Any,
+    function: Callable[..., Any],
+    operands: Sequence[Any],
+    results: Any,
+    out: Sequence[Any],
+    casting: Any,
+) -> Any:
+    """Copies the results of a function to what was given as ``out``, as `_assign`, after the checks of NumPy."""
+    name = f"{function.__module__}.{function.__name__}"
     for result, target in zip(results if isinstance(results, tuple) else (results,), out, strict=True):
-        if target is None or (function is np.dot and not all(map(np.ndim, positional))):  # which is multiply
+        if target is None or (function is np.dot and not all(map(np.ndim, operands))):  # which is multiply
             continue
         if np.shape(target) != result.shape and function.__name__ not in _TO_LARGER:
             raise ValueError(f"out is of shape {target.shape}, and the result of {name} of {result.shape}")

@@ -22,7 +22,7 @@ from shardcall._src.device_arrays.missing_attributes import unchangeable_attribu
 from shardcall._src.device_arrays.numpy_metadata import ArrayFlags
 from shardcall._src.device_arrays.shown_values import ShownValues, limit_s
 from shardcall._src.device_arrays.views import ViewStep, axes_in_order, index_step, layout_of, with_step
-from shardcall._src.device_arrays.write_locks import write_lock
+from shardcall._src.device_arrays.write_locks import WriteLock, views_lock
 from shardcall._src.display.drawing import Drawing, element
 from shardcall._src.display.progress import Progress
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
@@ -36,6 +36,7 @@ from shardcall_core.types.sizes import human
 from shardcall_core.types.tracebacks import calling_frame, is_assigning, shortened
 
 _AS_STRIDED = getattr(np.lib.stride_tricks.as_strided, "__code__", None)  # which no protocol of NumPy redirects
+_MAX_SHARED_STEPS = 8  # the last ones to a view, whose values others share
 _MAX_SHUFFLED = 100  # elements that numpy.random.shuffle swaps, each swap in four calls
 _MAX_SHOWN = 20_000  # characters of values in a notebook
 MAX_STRIDED_BYTES = 64 << 20
@@ -94,63 +95,79 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     @property
     def _version(self) -> ArrayVersion:
         """The present values; those of a view are computed if they were not."""
-        version = self._store.current
-        return self._view_version() if self._steps else version
+        steps, version = self._steps, self._store.current  # in this sequence, see `_located`
+        return self._view_version() if steps else version
 
     @property
     def _seen_version(self) -> ArrayVersion:
         """The values that this client has seen last, which differ from the present ones for arrays with names only."""
         return self._view_version() if self._steps else self._store.version
 
+    @property
+    def _located(self) -> tuple[ArrayBase, tuple[ViewStep, ...]]:
+        """The base and the steps from it, of one moment: another thread may change both."""
+        while True:
+            steps, base = self._steps, self._store
+            if self._steps is steps:
+                return base, steps
+
     def _view_version(self) -> ArrayVersion:
-        base, steps = self._store, self._steps
+        base, steps = self._located
         version, computed = base.version, self._computed
         check_there(self, "the array")
         if computed is not None and computed[0] is version:
             value = computed[1]
         else:
-            value = self._computed_from(version, steps)
+            value = self._computed_from(base, version, steps)
             self._computed = version, value
         is_written = version.earlier is not None  # which may be undone
-        if (
-            not (base.name or is_written) and base.is_only_of(self) and self._is_writeable
-        ):  # nobody else sees a write, and the base need not be kept
-            self._become(ArrayBase(value, self, layout_of(self)))
-            value.base = weakref.ref(self._store)
+        if not (base.name or is_written) and base.is_only_of(self) and self._is_writeable:
+            new = ArrayBase(value, self, layout_of(self))
+            new.write_lock = base.write_lock  # which another thread may wait for
+            with views_lock():  # nobody else sees a write, and the base need not be kept
+                if self._store is base and base.is_only_of(self) and not base.writers and base.version is version:
+                    self._become(new)
+                    value.base = weakref.ref(new)
         return value
 
     def _become(self, base: ArrayBase, steps: tuple[ViewStep, ...] = ()) -> None:
         """Makes the object one of another base, in one step: this thread may be interrupted."""
         self.__dict__.update(_store=base, _steps=steps, _computed=None)
 
-    def _computed_from(self, version: ArrayVersion, steps: tuple[ViewStep, ...]) -> ArrayVersion:
-        """Returns the values of a view of the base.
+    def _computed_from(self, base: ArrayBase, version: ArrayVersion, steps: tuple[ViewStep, ...]) -> ArrayVersion:
+        """Returns the values of a view.
 
         Args:
-            version: those of the base.
+            base: its base.
+            version: the values of that.
             steps: the steps to the view.
         """
-        if not steps:
-            return version
-        base = self._store
-        if (value := base.value(version, steps)) is None:
-            before, step = self._computed_from(version, steps[:-1]), steps[-1]
-            if step.is_all_of(before.type.shape):
-                return before
-            arguments = dict(step.arguments)
-            recorded = None if self._is_traced else self._owner._record(step.name, before, *step.operands, **arguments)
-            if recorded is None:
-                result = self._functions.compute(step.name, self._of(before), *step.operands, **arguments)
-                array = find_remote_array(result)
-                assert array is not None
-                recorded = array._version
-            value = recorded
-            base.add_value(version, steps, value)
+        value, computed, shared = version, 0, max(len(steps) - _MAX_SHARED_STEPS, 0)
+        for count in range(len(steps), shared, -1):
+            if (stored := base.value(version, steps[:count])) is not None:
+                value, computed = stored, count
+                break
+        for count, step in enumerate(steps[computed:], computed + 1):
+            if not step.is_all_of(value.type.shape):
+                value = self._after(step, value)
+                if count > shared:
+                    base.add_value(version, steps[:count], value)
         return value
+
+    def _after(self, step: ViewStep, before: ArrayVersion) -> ArrayVersion:
+        """Returns the values of a view of one step from others."""
+        arguments = dict(step.arguments)
+        recorded = None if self._is_traced else self._owner._record(step.name, before, *step.operands, **arguments)
+        if recorded is not None:
+            return recorded
+        result = self._functions.compute(step.name, self._of(before), *step.operands, **arguments)
+        array = find_remote_array(result)
+        assert array is not None
+        return array._version
 
     def _transposed_from(self) -> Self | None:
         """Returns the array of which this view swaps the last two axes; None if it is no such view."""
-        steps = self._steps
+        base, steps = self._located
         if not steps or steps[-1].name != "transpose":
             return None
         ndim = self.ndim
@@ -158,7 +175,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if [axis % ndim for axis in axes] != [*range(ndim - 2), ndim - 1, ndim - 2]:
             return None
         check_there(self, "the array")
-        return self._of(self._computed_from(self._store.current, steps[:-1]))
+        return self._of(self._computed_from(base, base.current, steps[:-1]))
 
     def _view(self, step: ViewStep) -> Self:
         """Returns a view of this array.
@@ -169,14 +186,14 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if self._why_lost:
             check_there(self, "the array")
         view = type(self).__new__(type(self))
-        steps = with_step(self._steps, step)
         is_ndarray = self._is_ndarray or step.name == "getitem"
-        view.__dict__.update(
-            _owner=self._owner, _entered_by=0, _store=self._store, _steps=steps, _is_ndarray=is_ndarray
-        )
+        view.__dict__.update(_owner=self._owner, _entered_by=0, _is_ndarray=is_ndarray)
         if self._is_locked:
             view._is_locked = True
-        self._store.add_view(view)
+        with views_lock():
+            base, steps = self._located
+            view.__dict__.update(_store=base, _steps=with_step(base.type, steps, step))
+            base.add_view(view)
         return view
 
     def __copy__(self) -> Self:
@@ -370,23 +387,25 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         part = self[key]
         return isinstance(part, RemoteArray) and part._store is self._store and part._steps == value._steps
 
-    @contextmanager
-    def _writing(self, *, is_read: bool = False) -> Iterator[None]:
-        """Keeps other threads from writing to the array, from the reading of its values to `_assign`.
+    @property
+    def _write_lock(self) -> WriteLock:
+        return self._store.write_lock
 
-        Args:
-            is_read: whether the values were read before; those of an array with a name are read here otherwise.
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keeps other threads from writing to the array, from the reading of its values to `_assign`.
 
         Raises:
             ValueError: for a view that NumPy does not write to.
         """
         if not self._is_writeable:
             raise ValueError("assignment destination is read-only")
-        base = self._store
-        with write_lock(base):
-            if base.name and not is_read:
-                _ = base.current
-            base.writers += 1
+        with self._write_lock.of_process():
+            if self._store.name or self._store.is_only_of(self):
+                _ = self._version  # the present values of a name; a view that nobody shares becomes an array
+            with views_lock():
+                base = self._store
+                base.writers += 1
             try:
                 yield
             finally:
@@ -405,10 +424,10 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         base, steps, functions = self._store, self._steps, self._functions
         if version.type != self.type:
             raise AssertionError(f"{version.type} is written to {self.type}")
-        new = version
-        for i in reversed(range(len(steps))):
-            before = self._of(self._computed_from(base.version, steps[:i]))
-            result = find_remote_array(steps[i].backward(functions, before, self._of(new)))
+        new, before = version, base.version
+        values = [self._computed_from(base, before, steps[:count]) for count in range(len(steps))]
+        for step in reversed(steps):
+            result = find_remote_array(step.backward(functions, self._of(values.pop()), self._of(new)))
             assert result is not None
             new = result._version
         if base.name:
@@ -421,7 +440,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     @property
     def type(self) -> Array:
         """The shape and element type."""
-        return self._steps[-1].type if self._steps else self._store.type
+        steps = self._steps
+        return steps[-1].type if steps else self._store.type
 
     @property
     def committed(self) -> bool:
@@ -516,7 +536,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
                 values = np.ascontiguousarray(self.__array__()).view(dtype)
                 values.flags.writeable = False
                 return values
-        step = index_step(basic_index(self.shape, ...), self.type)
+        step = index_step(basic_index(self.shape, ...), self.dtype)
         return self._view(step)
 
     def _set(self, name: str, value: Any) -> bool:

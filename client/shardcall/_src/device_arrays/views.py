@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from shardcall_core.functions.indexing import BasicIndex
+from shardcall_core.element_types import DType
+from shardcall_core.functions.indexing import BasicIndex, basic_index
 from shardcall_core.types.arrays import Array, NDArray
 
 VIEWS = frozenset(
@@ -28,6 +29,7 @@ ARRAYS = frozenset(("copy", "full", "full_like"))
 
 _READ_ONLY = ("broadcast_to", "diagonal")
 _AS_RESHAPED = ("reshape", "expand_dims", "squeeze")
+_SELECTING = ("getitem", "transpose", "flip", "expand_dims", "squeeze")  # each an index or a transpose
 
 
 class ViewStep(NamedTuple):
@@ -54,6 +56,19 @@ class ViewStep(NamedTuple):
     def basic_index(self) -> BasicIndex:
         """The index of ``getitem``."""
         return BasicIndex(self.starts, **dict(self.arguments))
+
+    def index_of(self, shape: Sequence[int]) -> BasicIndex:
+        """Returns the index that it is, which selects and is no transpose, of an array of a shape."""
+        if self.name == "getitem":
+            return self.basic_index
+        is_new, given = self.name == "expand_dims", dict(self.arguments).get("axis")
+        ndim = len(self.type.shape if is_new else shape)
+        if given is None:
+            axes = {i for i in range(ndim) if self.name == "flip" or shape[i] == 1}
+        else:
+            axes = {axis % ndim for axis in (given if isinstance(given, tuple) else (given,))}
+        item = {"expand_dims": None, "squeeze": 0, "flip": slice(None, None, -1)}[self.name]
+        return basic_index(shape, tuple(item if i in axes else slice(None) for i in range(ndim)))
 
     @property
     def operands(self) -> tuple[NDArray, ...]:
@@ -136,18 +151,73 @@ def _with_diagonals(functions: Any, x: Any, new: Any, subscripts: str) -> Any:
     return functions.where(is_in_view, functions.compute("reshape", new, shape=shape), x)
 
 
-def with_step(steps: tuple[ViewStep, ...], step: ViewStep) -> tuple[ViewStep, ...]:
-    """Returns the steps to a view of a view; an index behind another one is one index."""
-    if steps and step.name == "getitem" == steps[-1].name:
-        index = composed(steps[-1].basic_index, step.basic_index)
-        if index is not None:
-            return (*steps[:-1], index_step(index, step.type))
+def with_step(base: Array, steps: tuple[ViewStep, ...], step: ViewStep) -> tuple[ViewStep, ...]:
+    """Returns the steps to a view of a view, as few as lead there where steps combine or undo each other.
+
+    Args:
+        base: the type of the array that the steps begin at.
+        steps: the steps to the first view, which may be none.
+        step: the step from there.
+    """
+    before = steps[-1].type if steps else base
+    if steps and step.is_all_of(before.shape) and (steps[-1].is_read_only or not step.is_read_only):
+        return steps
+    first = len(steps)
+    while first and steps[first - 1].name in _SELECTING:
+        first -= 1
+    head, tail = steps[:first], steps[first:]
+    if tail and step.name in _SELECTING:
+        selecting = _combined(head[-1].type if head else base, (*tail, step))
+        if selecting is not None and len(selecting) <= len(tail):
+            return (*head, *selecting) or (index_step(basic_index(base.shape, ...), base.dtype),)
+    if steps and step.name in _AS_RESHAPED and steps[-1].name in _AS_RESHAPED:
+        reshaped = ViewStep("reshape", (), (("shape", step.type.shape),), step.type)
+        return with_step(base, steps[:-1], reshaped)
     return (*steps, step)
 
 
-def index_step(index: BasicIndex, view_type: Array) -> ViewStep:
-    """Returns the step to the elements at an index."""
-    return ViewStep("getitem", index.starts, tuple(index.parameters.items()), view_type)
+def _combined(x: Array, steps: Sequence[ViewStep]) -> tuple[ViewStep, ...] | None:
+    """Returns steps that select elements as an index, a transpose, both or nothing; None if there is no such index.
+
+    Args:
+        x: the type of the array that the steps begin at.
+        steps: the steps, of `_SELECTING`.
+    """
+    ndim = len(x.shape)
+    starts, sizes, between = [0] * ndim, [*x.shape], [1] * ndim
+    axes: list[int] = [*range(ndim)]  # of the view, as those of the array; -1 for new ones
+    for step in steps:
+        if step.name == "transpose":
+            given = dict(step.arguments).get("axes")
+            axes = axes[::-1] if given is None else [axes[i] for i in given]
+            continue
+        index = step.index_of([1 if axis < 0 else sizes[axis] for axis in axes])
+        for axis, start, size, gap in zip(axes, index.starts, index.sizes, index.steps, strict=True):
+            if axis >= 0:
+                starts[axis] = starts[axis] + between[axis] * start if size else 0
+                between[axis] = between[axis] * gap if size > 1 else 1
+                sizes[axis] = size
+            elif not size:
+                return None
+        axes = [axis for i, axis in enumerate(axes) if i not in index.dropped]
+        for i in index.inserted:
+            axes.insert(i, -1)
+    kept = [axis for axis in axes if axis >= 0]
+    new = len(kept) if kept != sorted(kept) else None  # the first new axis, if there is a transpose behind the index
+    inserted = [i for i, axis in enumerate(axes) if axis < 0] if new is None else range(new, len(axes))
+    dropped = tuple(axis for axis in range(ndim) if axis not in kept)
+    first = index_step(BasicIndex(tuple(starts), tuple(sizes), tuple(between), dropped, tuple(inserted)), x.dtype)
+    combined = () if first.is_all_of(x.shape) else (first,)
+    if new is None:
+        return combined
+    news = iter(inserted)
+    order = tuple(next(news) if axis < 0 else sorted(kept).index(axis) for axis in axes)
+    return (*combined, ViewStep("transpose", (), (("axes", order),), steps[-1].type))
+
+
+def index_step(index: BasicIndex, dtype: DType) -> ViewStep:
+    """Returns the step to the elements at an index of an array of a type."""
+    return ViewStep("getitem", index.starts, tuple(index.parameters.items()), Array(index.shape, dtype))
 
 
 def read_only_step(view_type: Array) -> ViewStep:
@@ -173,24 +243,6 @@ def key_of(index: BasicIndex) -> tuple[Any, ...]:
         items.append(None)
         result_axis += 1
     return tuple(items)
-
-
-def composed(first: BasicIndex, second: BasicIndex) -> BasicIndex | None:
-    """Returns the index that is one index behind another; None where the first one inserts axes."""
-    if first.inserted:
-        return None
-    starts, sizes, steps = list(first.starts), list(first.sizes), list(first.steps)
-    dropped = set(first.dropped)
-    kept = [axis for axis in range(len(starts)) if axis not in dropped]
-    for i, axis in enumerate(kept):
-        starts[axis] += steps[axis] * second.starts[i]
-        steps[axis] = steps[axis] * second.steps[i] if second.sizes[i] > 1 else 1
-        sizes[axis] = second.sizes[i]
-        if not sizes[axis]:
-            starts[axis] = 0
-        if i in second.dropped:
-            dropped.add(axis)
-    return BasicIndex(tuple(starts), tuple(sizes), tuple(steps), tuple(sorted(dropped)), second.inserted)
 
 
 def is_view_of(name: str, x: Any, others: Sequence[Any], arguments: Mapping[str, Any]) -> bool:
@@ -275,13 +327,13 @@ def _axes_by_strides(layout: NDArray) -> tuple[int, ...]:
 # say by it what is contiguous, what shares memory and what a reshape copies.
 def layout_of(array: Any) -> NDArray:
     """Returns an array of NumPy with the strides and the offset that an array would have there; has no values."""
-    base = array._store
+    base, steps = array._located
     layout: NDArray | None = base.layout
     if layout is None:
         base_type = base.type
         strides = _row_major(base_type.shape, base_type.dtype.itemsize)
         base.layout = layout = np.lib.stride_tricks.as_strided(np.empty(1, base_type.dtype), base_type.shape, strides)
-    for step in array._steps:
+    for step in steps:
         layout = step.of_layout(layout)
     return layout
 

@@ -168,14 +168,17 @@ class RecordedBatch(ProgramBuilder[Operand]):
         values = [value for i in needed_nodes(self.nodes, [index]) for value in values_of(self.nodes[i])]
         return all(self.inputs[value.number] is not None for value in values if value.node < 0)
 
+    def _later(self, count: int) -> list[int]:
+        """Returns the indices of the calls behind the first ones that are sent, the others being needed by nothing."""
+        return [i for i in needed_nodes(self.nodes, [*self.kept, *self.replaced]) if i >= count]
+
     def results_before(self, count: int) -> list[int]:
         """Returns the indices of the first calls whose results are kept, or that later ones need.
 
         Args:
             count: the number of the first calls.
         """
-        later = (i for i in needed_nodes(self.nodes, self.kept) if i >= count)
-        operands = {value.node for i in later for value in values_of(self.nodes[i])}
+        operands = {value.node for i in self._later(count) for value in values_of(self.nodes[i])}
         return sorted(i for i in {*operands, *self.kept} if 0 <= i < count)
 
     def bounds(self, count: int) -> Bounds:
@@ -189,21 +192,30 @@ class RecordedBatch(ProgramBuilder[Operand]):
         arrays = ((number, self.inputs[number]) for number, _ in bounds)
         return {number: Constant.of(array) for number, array in arrays if isinstance(array, np.ndarray)}
 
-    def parts(self, count: int) -> tuple[RecordedBatch, RecordedBatch]:
-        """Returns the first calls, and the others; the results of the first that the others need are kept."""
-        first, rest = RecordedBatch(self.calls[:count], self.location), RecordedBatch(self.calls[count:], self.location)
+    def parts(self, count: int, new_result: Callable[[int], ArrayVersion]) -> tuple[RecordedBatch, RecordedBatch]:
+        """Returns the first calls, and the later ones that are sent; what these need of the first is kept.
+
+        Args:
+            count: the number of the first calls.
+            new_result: makes the result of a call by its index, which the caller has dropped.
+        """
+        later = {i: number for number, i in enumerate(self._later(count))}
+        first, rest = RecordedBatch(self.calls[:count]), RecordedBatch([self.calls[i] for i in later])
+        first.location = rest.location = self.location
         first.nodes, first.inputs = self.nodes[:count], self.inputs
-        for node in self.nodes[count:]:
+        for node in (self.nodes[i] for i in later):
             operands: list[Value | None] = []
             for value in sources_of(node):
                 if value is None or value.node >= count:
-                    operands.append(value and Value(value.node - count, 0))
+                    operands.append(value and Value(later[value.node], 0))
                 else:
+                    if value.node >= 0 and value.node not in self.kept:
+                        self.kept[value.node] = new_result(value.node)
                     item = self.kept[value.node] if value.node >= 0 else self.inputs[value.number]
                     operands.append(rest.add_input(value, item))
             rest.add_node(node._replace(operands=tuple(operands)))
         first.kept = {i: self.kept[i] for i in sorted(self.kept) if i < count}
-        rest.kept = {i - count: version for i, version in self.kept.items() if i >= count}
+        rest.kept = {later[i]: version for i, version in self.kept.items() if i >= count}
         return first, rest
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from shardcall._src.calls.call_memo import CallMemo
@@ -19,7 +20,7 @@ from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, Deadline
 from shardcall._src.transfer.upload import Value as Operand
 from shardcall.v1.kernel_pb2 import KernelCall
 from shardcall_core.locks import check_held, lock
-from shardcall_core.types.errors import CallCancelledError, ShardcallError
+from shardcall_core.types.errors import ShardcallError
 from shardcall_core.wire.forks import begin_anew_in_children
 
 _NOT_OF_THE_PROGRAM = frozenset(
@@ -80,14 +81,20 @@ class RecordedCallSender:
                 call.recording = None
             del recording.unsent[0]
 
-    def abandon(self, recording: CallRecording) -> None:
-        """Forgets the calls of a thread, whose lock is held, when the client is closed."""
+    def abandon(self, recording: CallRecording, error: ShardcallError, why_lost: str = "") -> None:
+        """Forgets the calls of a thread, whose lock is held, and fails them.
+
+        Args:
+            recording: the calls.
+            error: their error.
+            why_lost: why their results are lost for good; empty if they only fail.
+        """
         check_held(recording.lock)
         for call in recording.calls:
             call.recording = None
-            call.fail(CallCancelledError("the call was cancelled: the client was closed"))
-            if (version := call.kept) is not None:
-                version.lose("whose client was closed")
+            call.fail(error)
+            if why_lost and (version := call.kept) is not None:
+                version.lose(why_lost)
         recording.unsent, recording.batch = [], RecordedBatch()
 
     def _send(self, batch: RecordedBatch, deadline: Deadline, *, is_cut: bool) -> None:
@@ -100,10 +107,7 @@ class RecordedCallSender:
         if not program.is_proven and not program.is_repeated:
             program.is_repeated = True
             if (count := self._programs.find_beginning(batch)) is not None:
-                for i in batch.results_before(count):
-                    if i not in batch.kept:
-                        batch.kept[i] = self._new_result(batch, i)
-                for part in batch.parts(count):
+                for part in batch.parts(count, partial(self._new_result, batch)):
                     if part.kept:
                         self._send(part, deadline, is_cut=is_cut)
                 return

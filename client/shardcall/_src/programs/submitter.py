@@ -23,13 +23,13 @@ from shardcall._src.programs.sending import RecordedCallSender
 from shardcall._src.programs.templates import FUSABLE, Templates
 from shardcall._src.programs.transposed_factors import before_transposes
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S, deadline_after
-from shardcall._src.rpc.threads import check_not_exiting, start_thread
+from shardcall._src.rpc.threads import check_not_exiting, is_running, start_thread, surviving, thread_failure
 from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.upload import Value
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.element_types import NATIVE_DTYPES
-from shardcall_core.types.errors import ShardcallError
+from shardcall_core.types.errors import CallCancelledError, ShardcallError
 from shardcall_core.types.mesh import MeshLike, as_mesh
 from shardcall_core.wire.forks import begin_anew_in_children, finish_calls_before_forks
 
@@ -225,7 +225,7 @@ class Submitter:
             version = self._sender.new_result(owner, template.results[0], call, committed=committed)
             batch.add(call, inputs, site, location)
             recording.touched_s = time.monotonic()
-        if not self._has_recorded.is_set():
+        if not (self._has_recorded.is_set() and is_running(self._timer)):
             self._start_timer()
         return version
 
@@ -300,8 +300,9 @@ class Submitter:
         self._closed = True
         self._has_recorded.set()
         for recording in self._all_recordings():
+            error = CallCancelledError("the call was cancelled: the client was closed")
             with recording.lock:
-                self.sending.abandon(recording)
+                self.sending.abandon(recording, error, "whose client was closed")
         self.pending.cancel()
 
     def _send_recorded(self, recording: CallRecording, *, is_idle: bool = False) -> None:
@@ -326,9 +327,9 @@ class Submitter:
             return list(self._recordings)
 
     def _start_timer(self) -> None:
-        if self._timer is None and not self._closed:
+        if not is_running(self._timer) and not self._closed:
             with self._lock:
-                if self._timer is None:
+                if not is_running(self._timer):
                     arguments = weakref.ref(self), self._has_recorded
                     self._timer = start_thread("shardcall-recording", _send_when_idle, arguments)
         self._has_recorded.set()
@@ -342,8 +343,17 @@ class Submitter:
             if time.monotonic() - recording.touched_s < _IDLE_S:
                 self._has_recorded.set()
             else:
-                self._send_recorded(recording, is_idle=True)
+                with surviving():
+                    self._send_idle(recording)
         return not self._closed
+
+    def _send_idle(self, recording: CallRecording) -> None:
+        try:
+            self._send_recorded(recording, is_idle=True)
+        except Exception as error:
+            with recording.lock:  # or the thread that recorded them would get the error again and again
+                self.sending.abandon(recording, thread_failure(error))
+            raise
 
 
 def _send_when_idle(submitter: weakref.ref[Submitter], has_recorded: Wakeup) -> None:

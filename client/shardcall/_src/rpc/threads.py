@@ -1,14 +1,20 @@
-"""Starts the client's threads, and refuses calls when Python has stopped them."""
+"""Starts the client's threads, keeps them alive, and refuses calls when Python has stopped them."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import grpc
 
-from shardcall_core.types.errors import ClientClosedError, ResourceExhaustedError
+from shardcall_core.types.errors import (
+    ClientClosedError,
+    InternalServerError,
+    ResourceExhaustedError,
+    ShardcallError,
+)
 
 
 def check_not_exiting() -> None:
@@ -41,6 +47,33 @@ def start_thread(name: str, target: Callable[..., object], arguments: Sequence[o
     except RuntimeError as error:
         raise no_thread(error) from None
     return thread
+
+
+def is_running(thread: threading.Thread | None) -> bool:
+    """Returns False for a thread that was not started, or has ended by an exception."""
+    return thread is not None and thread.is_alive()
+
+
+@contextmanager
+def surviving() -> Iterator[None]:
+    """Lets a thread go on after an exception of the block, which is shown as of a thread that ends by it.
+
+    An error of a call, whose caller gets it, is not shown.
+    """
+    try:
+        yield
+    except ShardcallError:
+        pass
+    except Exception:  # noqa: BLE001
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+
+
+def thread_failure(error: Exception) -> ShardcallError:
+    """Returns the error of calls for an exception in the thread of this client that was to send or to answer them."""
+    if isinstance(error, ShardcallError):
+        return error
+    name = threading.current_thread().name
+    return InternalServerError(f"the thread {name} of this client failed: {type(error).__name__}: {error}")
 
 
 def no_thread(error: RuntimeError) -> ClientClosedError | ResourceExhaustedError:

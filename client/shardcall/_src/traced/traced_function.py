@@ -13,6 +13,7 @@ import numpy as np
 from shardcall._src.device_arrays.operands import as_operand
 from shardcall._src.device_arrays.plan import Plan, facts
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array, mark_lost
+from shardcall._src.device_arrays.write_locks import writing_to
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
 from shardcall._src.traced.comparison import ArgumentCopies, Comparison, compared
 from shardcall._src.traced.control_flow import checked_bound
@@ -319,12 +320,15 @@ class TracedFunction:
         """Runs the program, and deletes no arguments."""
         leaves, objects, structure = self._leaves(args, kwargs)
         program, operands, _trace = self._program(leaves, objects, structure)
-        if program.writes:
-            check_targets(program.name, program.writes, objects, [*paths(structure)])
         has_loops = any("carried" in stage.parameters for stage in program.stages)
         timeout = None if has_loops else DEFAULT_TIMEOUT_S
-        arrays = self._client._submit_program(program, operands, self._out_specs, timeout)
-        outputs = _outputs(program, arrays, objects)
+        check_targets(program.name, program.writes, objects, [*paths(structure)])
+        targets = [target.array(objects) for target in program.writes]
+        with writing_to(targets):
+            if targets:  # whose values another thread may have replaced
+                operands = program.operands(self._leaves(args, kwargs)[0], objects) or operands
+            arrays = self._client._submit_program(program, operands, self._out_specs, timeout)
+            outputs = _outputs(program, arrays, targets)
         return program.structure.with_leaves(outputs)
 
     def _program(
@@ -410,16 +414,15 @@ def _refuse_calls(*_args: Any, **_kwargs: Any) -> NoReturn:
     raise TracingError("derivatives and batches of functions run as programs alone")
 
 
-def _outputs(program: TracedProgram, arrays: Sequence[RemoteArray], objects: Sequence[Any]) -> list[Any]:
+def _outputs(program: TracedProgram, arrays: Sequence[RemoteArray], targets: Sequence[Any]) -> list[Any]:
     """Returns the leaves of what a function returns, after its writes.
 
     Args:
         program: the program.
         arrays: its results.
-        objects: the arguments.
+        targets: the arrays that it writes to.
     """
     count = len(arrays) - len(program.writes)
-    targets = [target.array(objects) for target in program.writes]
     for target, value in zip(targets, arrays[count:], strict=True):
         write(target, value)
     results = iter(arrays[:count])

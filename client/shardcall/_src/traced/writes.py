@@ -196,7 +196,7 @@ def write(array: Any, value: RemoteArray) -> None:
         value: the result.
     """
     if isinstance(array, RemoteArray):
-        with array._writing(is_read=True):  # by the program
+        with array._writing():
             array._write(value._version)
     else:
         array[...] = value.get()

@@ -44,6 +44,7 @@ class StreamConnection:
         server: the index of its server.
         begun: set after the first frame of the server, or the end of the RPC.
         ended: set after the end of the RPC.
+        failure: what was raised while frames were sent, which ends the RPC; None if nothing was.
 
     Args:
         max_slots: the number of slots for prepared calls.
@@ -59,6 +60,7 @@ class StreamConnection:
         self.draining = False
         self.shown = ""
         self.server = 0
+        self.failure: Exception | None = None
         self.begun, self.ended = threading.Event(), threading.Event()
         self._max_slots = max_slots
         self._used_slots = 0
@@ -161,6 +163,13 @@ class StreamConnection:
 
     def frames(self) -> Iterator[bytes]:
         """Yields the frames to send, several of them as one; blocks."""
+        try:
+            yield from self._frames()
+        except Exception as error:  # which gRPC, whose thread it is, logs and replaces by another
+            self.failure = error
+            raise
+
+    def _frames(self) -> Iterator[bytes]:
         outgoing = self.outgoing
         while (frame := outgoing.get()) is not None:
             if self._returning:

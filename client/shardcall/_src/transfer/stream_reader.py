@@ -9,6 +9,7 @@ from typing import Protocol
 import grpc
 
 from shardcall._src.rpc.status import ItemStatus
+from shardcall._src.rpc.threads import thread_failure
 from shardcall._src.transfer.stream_connection import StreamConnection
 from shardcall_core.types.errors import ResourceExhaustedError
 
@@ -55,7 +56,7 @@ def _read(reference: weakref.ref[ReadableStream], connection: StreamConnection) 
                 stream.receive(connection, data)
                 del stream
     except grpc.RpcError as error:
-        return ItemStatus.of(error)
+        return ItemStatus.of(error) if connection.failure is None else _internal(connection.failure)
     except ResourceExhaustedError as error:
         return ItemStatus(grpc.StatusCode.RESOURCE_EXHAUSTED, error.message)
     except Exception as error:  # noqa: BLE001  # otherwise the calls would wait until their deadlines
@@ -64,4 +65,4 @@ def _read(reference: weakref.ref[ReadableStream], connection: StreamConnection) 
 
 
 def _internal(error: Exception) -> ItemStatus:
-    return ItemStatus(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+    return ItemStatus(grpc.StatusCode.INTERNAL, thread_failure(error).message)

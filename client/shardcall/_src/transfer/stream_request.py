@@ -14,6 +14,7 @@ from shardcall._src.display.watches import REPORT_INTERVAL_S
 from shardcall._src.rpc import cancellation
 from shardcall._src.rpc.deadline import GRACE_S, Deadline
 from shardcall._src.rpc.status import ItemStatus
+from shardcall._src.rpc.threads import surviving
 from shardcall._src.rpc.wakeup import Wakeup
 from shardcall._src.transfer.download import Answer, broken, unary_answer
 from shardcall._src.transfer.stream_items import PreparedKey
@@ -208,7 +209,8 @@ class StreamRequest:
                 callback = callbacks.pop(0)
             except IndexError:  # another thread was faster
                 return
-            callback(self)
+            with surviving():  # others are to be notified
+                callback(self)
 
 
 class SendWaiter:
