@@ -483,6 +483,7 @@ class FrontEnd:
         self._health.enter_graceful_shutdown()
         # gRPC's server keeps listening meanwhile: stopped, it would end new calls without an error message.
         drain.wait(self._settings.drain_s)
+        self._supervisor.refuse()
         self._close_sessions()  # before the port is free, since the next server there opens its own
         self._server.stop(min(self._settings.drain_s, _SENDING_S)).wait()
         self._supervisor.stop(_MESH_STOP_S)

@@ -83,13 +83,13 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             for test in ready.known_answers:
                 self._tests[test.name] = self._test(test, before.get(test.name))
             self._changed.notify()
-        for name in before.keys() - self._tests.keys():  # calls may wait for them
-            self._settle(before[name], before[name].pending)
+        for name, test in before.items():
+            if self._tests.get(name) is not test:  # calls may wait for it
+                self._settle(test, test.pending)
 
     def _test(self, message: known_answer_pb2.KnownAnswer, before: _Test | None) -> _Test:
         digest = message.digest.hex()
-        if before is not None and (before.digest == digest or not before.verdict.done()):
-            before.digest = digest  # calls may wait for it
+        if before is not None and before.digest == digest:
             return before
         test = _Test(message.name, tuple(message.kernels), digest)
         if (verdict := self._verdicts.get(digest)) is not None:
@@ -106,8 +106,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         if program.trusted:
             return
         for name in program.known_answers:
-            test = self._tests.get(name)
-            if test is not None and not test.verdict.done():
+            while (test := self._tests.get(name)) is not None and not test.verdict.done():
                 with self._changed:
                     test.is_awaited = True
                     self._changed.notify()
