@@ -360,7 +360,7 @@ class FrontEnd:
             settings,
         )
         publishing = ModelServicer(
-            models, execution, model_runner.kernels, host_resources.array_table, self._idempotency, settings
+            models, execution, self._supervisor.mesh, host_resources.array_table, self._idempotency, settings
         )
         model_service_pb2_grpc.add_ModelServiceServicer_to_server(
             cast(model_service_pb2_grpc.ModelServiceServicer, publishing), self._server
