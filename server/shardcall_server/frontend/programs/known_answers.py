@@ -83,9 +83,9 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             for test in ready.known_answers:
                 self._tests[test.name] = self._test(test, before.get(test.name))
             self._changed.notify()
-        for name, test in before.items():
-            if self._tests.get(name) is not test:  # calls may wait for it
-                self._settle(test, test.pending)
+        for name, earlier in before.items():
+            if self._tests.get(name) is not earlier:  # calls may wait for it
+                self._settle(earlier, earlier.pending)
 
     def _test(self, message: known_answer_pb2.KnownAnswer, before: _Test | None) -> _Test:
         digest = message.digest.hex()

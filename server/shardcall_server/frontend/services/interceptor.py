@@ -177,9 +177,7 @@ class CallInterceptor(grpc.ServerInterceptor):
     def _failed(self, name: str, error: Exception, call: ServerCall | None) -> CallStatus:
         return failed_call(self._call_recorder, name, error, call)
 
-    def _unary(
-        self, method: Callable[[Any, ServerCall], Any], traits: _MethodTraits
-    ) -> Callable[..., Any]:
+    def _unary(self, method: Callable[[Any, ServerCall], Any], traits: _MethodTraits) -> Callable[..., Any]:
         def behaviour(
             principal: Principal | None, requests: Any, context: grpc.ServicerContext, *, has_waited: bool
         ) -> Any:

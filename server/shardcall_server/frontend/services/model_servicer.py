@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 
 from shardcall.v1 import kernel_pb2, model_service_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
@@ -24,6 +24,7 @@ from shardcall_server.frontend.inference.model_table import (
     operand_source,
 )
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
+from shardcall_server.frontend.rpc.coroutines import Stage
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.link.wire import check_operand_count, decode_array_type, encode_array_type
 from shardcall_server.settings import Settings
@@ -46,7 +47,7 @@ class ModelServicer:
         self,
         models: ModelTable,
         execution: Execution,
-        mesh: Callable[[ServerCall], Awaitable[ReadyMesh]],
+        mesh: Callable[[ServerCall], Stage[ReadyMesh]],
         array_table: ResidentArrayTable,
         idempotency: IdempotencyTable,
         settings: Settings,
