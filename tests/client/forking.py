@@ -191,7 +191,7 @@ with serving() as server:
     server.info, server.call_stream = lambda request, context: info, streams.serve
     print(server.address, flush=True)
     for _ in sys.stdin:
-        print(len(server.requests), len(streams.streams), flush=True)
+        print(len({sent["shardcall-request-id"] for sent in server.metadata}), len(streams.streams), flush=True)
 """
 
 
@@ -204,7 +204,7 @@ def python_of_tests(code):
 
 @contextlib.contextmanager
 def streaming():
-    """Yields a client of the server, and a function that returns its numbers of RPCs and streams since then."""
+    """Yields a client of the server, and a function that counts its RPCs without retries, and its streams."""
 
     def count():
         SERVER["process"].stdin.write("\n")

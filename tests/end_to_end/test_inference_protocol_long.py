@@ -1,7 +1,9 @@
 """Models of the Open Inference Protocol: every element type, shared memory and limits."""
 
+import signal
 import threading
 
+import grpc
 import numpy as np
 import pytest
 from end_to_end import test_inference_protocol as short
@@ -132,6 +134,16 @@ def test_an_idle_stream_holds_a_call_slot_and_no_upload_slot():
             ending.set()
         assert list(stream) == []
         assert arrays_of(waiting.result())["result0"] == X.sum()
+
+
+def test_requests_that_wait_when_the_server_drains_are_answered():
+    with running_server(why="it drains") as running, connected(running.address) as stub:
+        requests = [stub.ModelInfer.future(infer("sum", {"x": X}, {}), timeout=60) for _ in range(300)]
+        stub.ServerLive(pb.ServerLiveRequest(), timeout=60)  # which has come after them
+        running.process.send_signal(signal.SIGTERM)
+        assert {arrays_of(request.result())["result0"].item() for request in requests} == {X.sum()}
+        with pytest.raises(grpc.RpcError, match="UNAVAILABLE"):
+            stub.ModelInfer(infer("sum", {"x": X}, {}), timeout=60)
 
 
 def test_a_response_of_many_outputs_with_long_names_of_regions_fits(client, stub):

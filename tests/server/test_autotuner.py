@@ -166,7 +166,9 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotu
         pytest.param({}, {}, {"programs": 1}, "a", "the rule", "", id="a cache too small for the candidates"),
         pytest.param(THREE, {"refused": {"b": TOO_LARGE}}, {}, "c", "timed: c 20 ms, a", "ac", id="one does not fit"),
         pytest.param(THREE, {"refused": {"b": BROKEN}}, {}, "c", "timed: c 20 ms, a", "ac", id="one does not compile"),
-        pytest.param({}, {"failing": {"b": TOO_LARGE}}, {}, "a", "", "ab", id="one cannot run"),
+        pytest.param({}, {"failing": {"b": BROKEN}}, {}, "a", "", "ab", id="one cannot run"),
+        pytest.param({}, {"failing": {"b": TOO_LARGE}}, {}, "a", "", None, id="the devices lack memory for one"),
+        pytest.param(THREE, {"failing": {"b": TOO_LARGE}}, {}, "c", "timed: c 20", None, id="and not for two"),
         pytest.param(THREE, NONE_BUT_C, {}, "c", ONLY_C, "", id="the rule's does not fit"),
         pytest.param(THREE, NONE_BUT_C, {"is_tuned": False}, "c", ONLY_C, "", id="nor without an autotuner"),
         pytest.param(THREE, {"refused": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends at a compilation"),
@@ -179,8 +181,8 @@ def test_the_strategy_of_a_first_call(autotuner, takes_s, state, options, strate
     plan = find(cache(mesh, autotuner, **options)).plan
     assert plan.strategy == strategy
     assert plan.strategy_reason.startswith(reason)
-    if measured is None:  # the mesh ended, which says nothing of the strategies
-        assert find(cache(Mesh(), autotuner)).plan.strategy == "b"
+    if measured is None:  # what passes says nothing of the strategies on another mesh
+        assert find(cache(Mesh(**takes_s), autotuner)).plan.strategy == "b"
     else:
         assert set(mesh.measured) == set(measured)
 

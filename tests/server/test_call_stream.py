@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from end_to_end.messages import call
 from end_to_end.raw_stream import cancel, delete, prepare, put
 from google.rpc import status_pb2
 from rows import rows
@@ -37,6 +38,7 @@ from shardcall_server.frontend.services.streamed_call import CallOutcome
 ADA = Entry.make("ada", ["run", "arrays"], TokenFields(expires=parse_time("", "2027-01-01T00:00:00Z")))
 X = np.arange(4.0)
 LIMITS = StreamLimits(max_calls=2, max_bytes=1 << 20, max_prepared_calls=4, max_call_s=60.0)
+MIB, STEP, UNCOUNTED = 1 << 20, 256 << 10, 256 << 10
 ROUNDS = 3
 """The number of waits of a stream whose client has gone after which the test fails."""
 
@@ -48,11 +50,12 @@ class Stream:
         self.now = 0.0
         self.deleted: list[bytes] = []
         self.tokens = Tokens([ADA])
+        self.budget = MemoryBudget(100 * MIB, 100 * MIB)
         gate = Gate(self.tokens, lambda: self.now)
         services = SimpleNamespace(
             gate=gate,
             array_table=None,
-            budget=None,
+            budget=self.budget,
             session=lambda: None,
             recorder=SimpleNamespace(finish=lambda *_: None),
         )
@@ -144,7 +147,11 @@ def test_a_call_that_ends_while_it_waits_takes_nothing(nbytes):
         assert acquisition.result.exception(0) is None
 
 
-MIB, STEP, UNCOUNTED = 1 << 20, 256 << 10, 256 << 10
+def test_a_slot_that_is_assigned_again_has_the_memory_of_one_prepared_call():
+    stream, large = Stream(), prepare(of=call(parameters={f"p{i}": "x" * 4000 for i in range(10)}))
+    for _ in range(2):
+        stream.send(large)
+        assert stream.budget.high_water_bytes == 2 * STEP
 
 
 def test_the_budget_holds_what_streams_hold_within_a_step():

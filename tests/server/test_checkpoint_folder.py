@@ -113,6 +113,17 @@ def test_two_checkpoints_stay_and_unused_files_go(root):
         assert folder.last("").arrays[0] == arrays[3]
 
 
+@rows("missing_bytes", [0, 1])
+def test_the_checkpoint_before_stays_where_there_is_space_for_what_it_alone_has(root, missing_bytes):
+    with opened(root) as folder:
+        u, v, w = (written(root, name, np.arange(8)) for name in "uvw")
+        save(folder, "ada", u, v)
+        save(folder, "ada", u, w)
+        with folder.changing():
+            folder.limit_before("ada", file_bytes(v) - missing_bytes)
+        assert len(names(root) - {u.file, w.file}) == (1 if missing_bytes else 3)
+
+
 def test_forgotten_names_are_gone_with_their_files(root):
     with opened(root) as folder:
         u, v = written(root, "u", np.arange(5)), written(root, "v", np.arange(6))

@@ -30,6 +30,8 @@ def test_a_call_whose_segment_was_opened_is_let_in_and_waited_for():
     drain.begin()
     assert not drain.wait(0.0)
     assert refuses(drain, "another")
+    with drain.working(a_call("another"), has_waited=True):
+        pass
     with drain.working(a_call()):
         drain.settle(SEGMENT)
         assert not drain.wait(0.0)

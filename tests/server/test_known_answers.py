@@ -322,6 +322,17 @@ def test_calls_that_wait_for_a_test_that_the_next_mesh_does_not_have_go_on(runne
     assert [line for line in logs if line["log_level"] == "error"] == []
 
 
+def test_a_late_verdict_of_the_mesh_before_is_that_of_its_processor_alone(runner, start):
+    start(runner, worker := host_that_answers())
+    with call_that_waits(runner, worker):
+        start(runner, following := host(processor=2))
+        worker.say(worker.got[-1].call_id, known_answer_run=known_answer_pb2.KnownAnswerRun(failures=[WRONG]))
+    assert runs(following) == ["trig"]
+    require(runner, program("arctan", "trig"))
+    start(runner, host())
+    refused(runner, "arctan", "trig")
+
+
 def test_a_verdict_that_another_server_has_stored_since_is_taken(runner, start, tmp_path):
     start(runner, worker := host())
     Verdicts(str(tmp_path)).put(bytes([1, 1] * 16).hex(), Verdict("halo", {"diff": "all is wrong"}))

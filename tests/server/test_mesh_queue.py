@@ -264,7 +264,7 @@ def test_one_client_has_two_slow_calls_launched_and_others_pass_those_that_wait(
     queue = make(launched=8)
     slow = [Caller("a", str(i % 2), deadline=i).ask(queue, is_slow=True) for i in range(5)]
     assert [caller.grant.done() for caller in slow] == [True, True, False, False, False]
-    quick = [Caller(owner).ask(queue) for owner in ("b", "a", "c")]
+    quick = [Caller(owner, "1", deadline=9.0).ask(queue) for owner in ("b", "a", "c")]
     other = [Caller("b").ask(queue, is_slow=True) for _ in range(3)]
     assert all(caller.grant.done() for caller in quick)
     assert [caller.grant.done() for caller in other] == [True, True, False]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import numpy as np
 from server.conftest import refusal
@@ -104,8 +104,11 @@ def test_a_model_is_published_after_the_known_answer_tests_of_its_kernels():
     refused_by = CallError(Reason.KERNEL_FAILED_KNOWN_ANSWERS, "it returns wrong numbers")
     execution = SimpleNamespace(prepare=AsyncMock(return_value=compiled), admit=AsyncMock(side_effect=refused_by))
     settings = Settings(strategy="fixed")
-    servicer = ModelServicer(models, cast(Any, execution), lambda _: {}, cast(Any, None), IdempotencyTable(), settings)
-    request, call = model_service_pb2.PublishModelRequest(name="m"), cast(Any, FakeServerCall())
+    mesh, table = AsyncMock(return_value=SimpleNamespace(kernels={})), Mock()
+    table.open.side_effect = lambda *_: mesh.assert_awaited() or SimpleNamespace(type=None)
+    servicer = ModelServicer(models, cast(Any, execution), mesh, table, IdempotencyTable(), settings)
+    operands = [model_service_pb2.ModelOperand(array_name="n")]  # which a mesh that restarts has later
+    request, call = model_service_pb2.PublishModelRequest(name="m", operands=operands), cast(Any, FakeServerCall())
     assert refusal(servicer.PublishModel, request, call) is refused_by
     assert models.visible("a") == []
     execution.admit.side_effect = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.queued_calls import QueuedCalls
 from shardcall_server.frontend.services.interceptor import caller_of
 
@@ -29,8 +30,10 @@ class ManualPool:
             future.set_exception(error)
 
 
-def queue(pool: ManualPool, *, total: int = 8, per_client: int = 2, max_waiting: int = 8) -> QueuedCalls:
-    return QueuedCalls(pool, lambda owner, *_: owner, total, per_client, max_waiting)
+def queue(
+    pool: ManualPool, *, total: int = 8, per_client: int = 2, max_waiting: int = 8, drain: Drain | None = None
+) -> QueuedCalls:
+    return QueuedCalls(pool, lambda owner, *_: owner, drain or Drain(), total, per_client, max_waiting)
 
 
 def test_a_client_has_few_calls_on_threads_and_clients_alternate():
@@ -53,6 +56,20 @@ def test_a_full_queue_hands_calls_on():
     for i in range(1 + 6 + 2):
         queued.submit(lambda owner, i: i, "a", i)
     assert len(pool.tasks) == 1 + 2, "of 8 that wait one client has 6"
+
+
+def test_a_drain_waits_for_calls_that_wait_and_hands_later_ones_on():
+    pool, drain = ManualPool(), Drain()
+    queued = queue(pool, per_client=1, drain=drain)
+    answers = [queued.submit(lambda owner: owner, "a") for _ in range(2)]
+    drain.begin()
+    queued.submit(lambda owner: "refused", "a")
+    assert len(pool.tasks) == 2, "the first, and what came late"
+    while pool.tasks:
+        assert not drain.wait(0.0)
+        pool.end_first()
+    assert [answer.result(0) for answer in answers] == ["a", "a"]
+    assert drain.wait(0.0)
 
 
 def test_errors_of_calls_are_passed_on():

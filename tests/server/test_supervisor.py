@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from server.conftest import refusal
-from server.fake_calls import FakeServerCall
+from server.fake_calls import FakeServerCall, RunningStage
 from server.fake_workers import PATIENCE_S, FakeWorker, but
 
 from shardcall_core.call_error import CallError, Reason
@@ -92,6 +92,15 @@ def test_calls_wait_for_hosts_though_a_start_without_them_failed_and_leave_nothi
         CALL.run(supervisor.mesh(CALL))
     gc.collect()
     assert WAITED_FOR.pop()() is None
+
+
+def test_calls_that_wait_for_a_mesh_are_refused_when_the_server_stops(supervisor, hosts):
+    hosts.gone = "b"
+    waiting = RunningStage(supervisor.mesh(FakeServerCall()))
+    assert not waiting.result.done()
+    supervisor.refuse()
+    assert waiting.result.exception(PATIENCE_S).reason is Reason.SERVER_DRAINING
+    assert refusal(CALL.run, supervisor.mesh(CALL)).reason is Reason.SERVER_DRAINING
 
 
 def test_calls_are_refused_where_all_hosts_are_there_and_the_mesh_does_not_start(supervisor):

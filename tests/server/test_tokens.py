@@ -35,6 +35,7 @@ from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
+from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.frontend.services.call_streams import CallStreams
@@ -218,7 +219,9 @@ def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
     threads: Any = SimpleNamespace(refusing=lambda make: make)
     recorder: Any = SimpleNamespace(refused=lambda *_: None)
     gate = Gate(Tokens([ALICE]))
-    interceptor = CallInterceptor(TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused, unused)
+    interceptor = CallInterceptor(
+        TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused, unused, Drain()
+    )
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)
     assert refuse("ipv4:127.0.0.1:1").code is grpc.StatusCode.UNAUTHENTICATED
@@ -396,6 +399,7 @@ def channel(gate: Gate, kernels: Kernels) -> Iterator[grpc.Channel]:
         FloodGuard(),
         CountedThreads(2, 1, "stream"),
         cast(Any, None),
+        Drain(),
     )
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool, interceptors=[interceptor])

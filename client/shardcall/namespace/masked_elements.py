@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from shardcall._src.device_arrays.array_operators import Unconvertible
 from shardcall.namespace.base import NamespaceBase
 from shardcall_core.element_types import DType
 from shardcall_core.types.errors import TracingError
@@ -22,7 +23,7 @@ _ELEMENTWISE = frozenset(
 _REDUCTIONS = frozenset((np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.any, np.all, np.mean, np.var, np.std))
 
 
-class MaskedElements(NDArrayOperatorsMixin):
+class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
     """The elements of an array where a mask is true, ``a[mask]``, in a function that is traced.
 
     Elementwise functions compute at every position of the array. ``a[mask] = values`` takes those where the mask is
@@ -150,24 +151,6 @@ class MaskedElements(NDArrayOperatorsMixin):
 
     def __iter__(self) -> NoReturn:
         raise self._refusal("a loop, or a function of Python such as max() or list() in place of np.max,")
-
-    def __bool__(self) -> bool:
-        raise self._refusal("a condition")
-
-    def __int__(self) -> int:
-        raise self._refusal("int()")
-
-    def __float__(self) -> float:
-        raise self._refusal("float()")
-
-    def __complex__(self) -> complex:
-        raise self._refusal("complex()")
-
-    def __index__(self) -> int:
-        raise self._refusal("an index, a size or range()")
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
-        raise self._refusal("numpy.asarray, or an assignment to elements of an array of this process,")
 
     def __repr__(self) -> str:
         return f"<elements of {self.values.type} where a mask is true, traced>"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias
 
 import numpy as np
 
 from shardcall._src.device_arrays.missing_attributes import missing_attribute
 from shardcall._src.device_arrays.numpy_methods import NumPyMethods
 from shardcall_core.element_types import DType
+from shardcall_core.types.errors import TracingError
 from shardcall_core.types.tracebacks import shortened
 
 _SCALARS = (bool, int, float, complex, np.generic, list, tuple)
@@ -35,6 +36,32 @@ AUGMENTED: Mapping[str, str] = {
     "irshift": "right_shift",
 }
 """The augmented assignments, by their names in Python's module ``operator``, and what they compute."""
+
+
+class Unconvertible:
+    """Refuses the conversions of what stands for values that are not known while a function is traced."""
+
+    def _refusal(self, what: str) -> TracingError:
+        """Returns the error of a use that needs them."""
+        raise NotImplementedError
+
+    def __bool__(self) -> bool:
+        raise self._refusal("a condition of if, while, and, or, not, in")
+
+    def __int__(self) -> int:
+        raise self._refusal("int()")
+
+    def __float__(self) -> float:
+        raise self._refusal("float()")
+
+    def __complex__(self) -> complex:
+        raise self._refusal("complex()")
+
+    def __index__(self) -> int:
+        raise self._refusal("an index, a size or range()")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        raise self._refusal("numpy.asarray, or an assignment to elements of an array of this process,")
 
 
 def can_be_operand(value: object) -> bool:

@@ -8,7 +8,13 @@ from typing import Any, ClassVar, NoReturn, Protocol
 
 import numpy as np
 
-from shardcall._src.device_arrays.array_operators import ArrayOperators, BinaryMethod, UnaryMethod, can_be_operand
+from shardcall._src.device_arrays.array_operators import (
+    ArrayOperators,
+    BinaryMethod,
+    UnaryMethod,
+    Unconvertible,
+    can_be_operand,
+)
 from shardcall._src.device_arrays.numpy_protocols import apply_function, apply_ufunc
 from shardcall_core.element_types import DType
 from shardcall_core.types.errors import TracingError
@@ -76,7 +82,7 @@ def _comparison(name: str) -> Callable[[TracedNumber, Any], Any]:
     return method
 
 
-class TracedNumber:
+class TracedNumber(Unconvertible):
     """A Python number that is an argument, or computed from some.
 
     It stays a Python number: of two that meet the caller's process computes the result at each call, and beside an
@@ -179,18 +185,6 @@ class TracedNumber:
     def __deepcopy__(self, memo: object) -> TracedNumber:
         return self
 
-    def __bool__(self) -> bool:
-        raise self._refusal("if")
-
-    def __int__(self) -> int:
-        raise self._refusal("int()")
-
-    def __float__(self) -> float:
-        raise self._refusal("float()")
-
-    def __complex__(self) -> complex:
-        raise self._refusal("complex()")
-
     def __round__(self, ndigits: int | None = None) -> NoReturn:
         raise self._refusal("round()")
 
@@ -202,12 +196,6 @@ class TracedNumber:
 
     def __ceil__(self) -> NoReturn:
         raise self._refusal("math.ceil()")
-
-    def __index__(self) -> int:
-        raise self._refusal("an index, a size or range()")
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        raise self._refusal("numpy.asarray")
 
     def __format__(self, spec: str) -> str:
         if spec:

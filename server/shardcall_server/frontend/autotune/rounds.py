@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shardcall_server.frontend.autotune.tuning_result import FEW_RUNS, TuningResult, compare
 
@@ -29,6 +29,7 @@ class Rounds:
     budget_s: float
     _spent_s: float = 0.0
     _dropped: set[str] = field(default_factory=set)
+    _is_passing: bool = False
     _cold_s: dict[str, float] = field(default_factory=dict)
     _runs_s: dict[str, list[float]] = field(default_factory=dict)
     _counts: dict[str, int] = field(default_factory=dict)
@@ -59,9 +60,10 @@ class Rounds:
         if runs_s:
             self._runs_s.setdefault(name, []).extend(runs_s)
 
-    def drop(self, name: str) -> None:
-        """Leaves out a candidate that cannot run."""
+    def drop(self, name: str, *, is_passing: bool = False) -> None:
+        """Leaves out a candidate that cannot run, or cannot now, so that the result does not last."""
         self._dropped.add(name)
+        self._is_passing |= is_passing
 
     def extend(self, seconds: float) -> bool:
         """Adds time if some candidate has had few runs and runs are no longer than this; returns whether it did."""
@@ -76,8 +78,10 @@ class Rounds:
         """Returns the result of the times; None if no candidate has run more than once."""
         left = self._left()
         if runs_s := {name: runs for name, runs in self._runs_s.items() if name in left}:
-            return compare(self.candidates, runs_s)
-        return None if len(left) > 1 else TuningResult((left or self.candidates)[0], self.candidates, ())
+            return replace(compare(self.candidates, runs_s), is_passing=self._is_passing)
+        if len(left) > 1:
+            return None
+        return TuningResult((left or self.candidates)[0], self.candidates, (), self._is_passing)
 
     def _left(self) -> list[str]:
         return [name for name in self.candidates if name not in self._dropped]

@@ -93,7 +93,7 @@ class SessionTuner(StrategyPolicy):
 
     def _trial(self, key: TuningKey, pending: _PendingTuning) -> Trial:
         def on_result(result: TuningResult | None, reason: str) -> None:
-            if result is not None:
+            if result is not None and not result.is_passing:
                 self._autotuner.record(key, result)
             self._settle(key, pending, result, reason, final=True)
 

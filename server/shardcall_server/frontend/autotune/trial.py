@@ -113,7 +113,7 @@ class Trial:
                 measured = answer.result().measured
             except CallError as error:
                 self._raise_if_mesh_ended(error)
-                rounds.drop(name)
+                rounds.drop(name, is_passing=error.reason is Reason.OUT_OF_DEVICE_MEMORY)
             else:
                 rounds.add(name, measured.run_seconds)
         self._discard_blocks()

@@ -27,11 +27,13 @@ class TuningResult:
         strategy: the strategy.
         candidates: all that could serve the call, in the order that decides ties.
         timings: those that were timed, the chosen one first, then by time; empty if no other could run.
+        is_passing: whether another trial may have another result, since the devices lacked memory for a candidate.
     """
 
     strategy: str
     candidates: tuple[str, ...]
     timings: tuple[StrategyTiming, ...]
+    is_passing: bool = False
 
     @property
     def reason(self) -> str:

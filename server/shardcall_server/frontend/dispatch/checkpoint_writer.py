@@ -90,14 +90,14 @@ class CheckpointWriter:
             try:
                 with mesh.session.launch_lock:  # between the choice of the arrays and the command no other one is sent
                     save.choose(mesh)
-                    self._files.check_checkpoint(owner, save.nbytes, used_bytes)
+                    free_bytes = self._files.check_checkpoint(owner, save.nbytes, used_bytes)
                     save.send(mesh, running, file.memory_id)
             finally:
                 file.release()
             if save.new_files:
                 await _written(call, running, save.resident_arrays)
                 save.add_checksums(call)
-            return save.enter()
+            return save.enter(free_bytes)
         finally:
             running.when_done(partial(self._end, owner, done, save))
 
@@ -203,8 +203,11 @@ class _Save:
                 self._folder.add_checksums(array)
                 call.check("saving the checkpoint")
 
-    def enter(self) -> Checkpoint:
+    def enter(self, free_bytes: int) -> Checkpoint:
         """Makes the arrays, which are on the disk, the last checkpoint, without those that were deleted meanwhile.
+
+        Args:
+            free_bytes: the bytes that the checkpoint before may have.
 
         Raises:
             CallError: FILE_LIMIT, FILES_UNAVAILABLE.
@@ -216,6 +219,7 @@ class _Save:
             there.sort(key=lambda array: array.name)
             checkpoint = Checkpoint(time_seconds=self._time_s, arrays=there)
             folder.write(owner, checkpoint)
+            folder.limit_before(owner, free_bytes)
             folder.remove(set(self.new_files) - {array.file for array in there})
             for array in self._arrays:
                 folder.unrestored.pop((owner, array.name), None)

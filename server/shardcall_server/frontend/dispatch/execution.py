@@ -193,19 +193,17 @@ class Execution:
                 _send(compiled, link_pb2.FrontEndMessage(execute=command), running)
                 if loop is not None:
                     running = await self._finish_loop(call, compiled, loop, running, command, buffers)
+                return running, compiled
             except _ProgramGoneError:
-                again = True
-                compiled = await self.prepare(call, compiled.template, operands)
-                continue
+                pass
             except IsolatedError as isolated:
-                again = True
                 await _wait_isolated(call, isolated)
-                compiled = await self.prepare(call, compiled.template, operands)
-                continue
             finally:
                 if memory is not grant:
                     memory.release()
-            return running, compiled
+            again = True
+            compiled = await self.prepare(call, compiled.template, operands)
+            await self.admit(call, compiled)  # the next mesh may have other known-answer tests
 
     def _loop(self, compiled: CompiledCall) -> LoopSlices:
         return LoopSlices(compiled.entry.program, self._settings.slice_s, self._queue.grants - 1)

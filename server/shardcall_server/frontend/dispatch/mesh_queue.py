@@ -94,8 +94,7 @@ class _Waiter:
         self.share = share
         self.slow_owner = slow_owner
         self.owner = call.owner
-        # Of a connection, only the first call is looked at: a slice of a loop is behind none that waits for its memory.
-        self.connection = call.connection if device_bytes else f"{call.connection} without memory"
+        self.connection = call.connection
         self.deadline = call.deadline
         self.weight = call.weight
         self.device_bytes = device_bytes

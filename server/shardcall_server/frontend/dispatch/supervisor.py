@@ -114,7 +114,7 @@ class MeshSupervisor:
         self.session: MeshSession | None = None
         """The current session, ready or not."""
         self._mesh_history = MeshHistory()
-        self._stopping = threading.Event()  # set by `stop`: no other session starts
+        self._stopping = threading.Event()  # no other session starts
         self._failures = 0
         self._never_ready = True
         self._watchdog = Watchdog(config.limits, self._tick)
@@ -137,7 +137,7 @@ class MeshSupervisor:
         """Returns the mesh, once it answers.
 
         Raises:
-            CallError: the last start failed, or the call's deadline passed first.
+            CallError: the last start failed, the server stops, or the call's deadline passed first.
         """
         if (last := self._last) is not None and not last.session.ended:
             return last
@@ -147,6 +147,8 @@ class MeshSupervisor:
             current = self._mesh
         if current.done():
             return current.result()
+        if self._stopping.is_set():
+            raise CallError(Reason.SERVER_DRAINING, "the server is stopping and starts no other mesh; use another")
         with call.phase("queue"):
             missing = self._hosts.missing() if self._hosts is not None else ""
             if self._failures and not missing:
@@ -185,9 +187,14 @@ class MeshSupervisor:
         """
         return self._mesh.result(timeout_s)
 
+    def refuse(self) -> None:
+        """Refuses the calls that wait for a mesh; no other one is started."""
+        self._stopping.set()
+        self._wake_waiting()
+
     def stop(self, timeout_s: float) -> None:
         """Stops the mesh for good, after the commands that it has launched."""
-        self._stopping.set()
+        self.refuse()
         with self._lock:
             session = self.session
         if session is not None:
@@ -200,7 +207,7 @@ class MeshSupervisor:
         """Waits for a mesh, possibly for days; a call that leaves meanwhile leaves no reference behind."""
         ours: Future[None] = Future()
         with self._lock:
-            if current.done():
+            if current.done() or self._stopping.is_set():
                 return
             self._waiting.add(ours)
         try:

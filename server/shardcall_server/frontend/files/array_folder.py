@@ -147,13 +147,15 @@ class ArrayFolder:
         temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
         with _system_errors(), ExitStack() as stack:
             with self._lock:
-                self._check_limits(owner, name, nbytes)
+                free_bytes = self._check_limits(owner, name, nbytes)
                 self._saving[temporary] = owner, name, nbytes
                 stack.callback(self._saving.pop, temporary, None)
                 folder = stack.enter_context(self._opened(owner, folders, creates=True))
                 locked = _create(temporary, folder, is_zarr(name))
                 stack.callback(os.close, locked)
                 fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with self.checkpoints.changing():
+                self.checkpoints.limit_before(owner, free_bytes)
             try:
                 # Opened anew: the worker, which gets this one, does not keep the lock when this process ends.
                 fd = os.open(temporary, FOLDER_FLAGS if is_zarr(name) else _EXISTING_FLAGS, dir_fd=folder)
@@ -238,8 +240,8 @@ class ArrayFolder:
             raise file_error(error) from error
         return True
 
-    def _check_limits(self, owner: str, name: str, nbytes: int) -> None:
-        """Raises CallError if the files of a principal would exceed a limit.
+    def _check_limits(self, owner: str, name: str, nbytes: int) -> int:
+        """Raises CallError if the files of a principal would exceed a limit; returns the bytes that are left.
 
         Files that are being saved count beside those that they replace, which stay if the save fails.
         """
@@ -247,7 +249,7 @@ class ArrayFolder:
         sizes = self._sizes(owner) | {name: nbytes}
         names = sizes.keys() | {other for other, _ in saving}
         total = sum(sizes.values()) + sum(size for _, size in saving) + self.checkpoints.nbytes(owner)
-        self._check_bytes(owner, total, f"the file has {exact(nbytes)}")
+        free_bytes = self._check_bytes(owner, total, f"the file has {exact(nbytes)}")
         if len(names) > self._max_files:
             raise CallError(
                 Reason.FILE_LIMIT,
@@ -256,6 +258,7 @@ class ArrayFolder:
                 field="name",
                 metadata={"files": str(len(names)), "limit": str(self._max_files)},
             )
+        return free_bytes
 
     def used_bytes(self, owner: str) -> int:
         """Returns the bytes of the files of a principal, those that are being saved included.
@@ -268,16 +271,16 @@ class ArrayFolder:
             saving = [size for who, _, size in self._saving.values() if who == owner]
         return sum(sizes.values()) + sum(saving)
 
-    def check_checkpoint(self, owner: str, nbytes: int, used_bytes: int) -> None:
-        """Checks that a principal may have a checkpoint of so many bytes beside its files.
+    def check_checkpoint(self, owner: str, nbytes: int, used_bytes: int) -> int:
+        """Checks that a principal may have a checkpoint of so many bytes beside its files; returns the bytes left.
 
         Raises:
             CallError: FILE_LIMIT.
         """
-        self._check_bytes(owner, used_bytes + nbytes, f"the checkpoint has {exact(nbytes)}")
+        return self._check_bytes(owner, used_bytes + nbytes, f"the checkpoint has {exact(nbytes)}")
 
-    def _check_bytes(self, owner: str, total: int, what: str) -> None:
-        """Raises CallError if the files of a principal would have more bytes than are allowed."""
+    def _check_bytes(self, owner: str, total: int, what: str) -> int:
+        """Raises CallError if the files of a principal would have more bytes than are allowed; returns those left."""
         max_bytes, remedy = self._max_bytes, "start the server with a larger --max-file-bytes"
         limit = self._limits_of(owner).max_file_bytes
         if limit is not None and limit < max_bytes:
@@ -290,6 +293,7 @@ class ArrayFolder:
                 field="name",
                 metadata={"bytes": str(total), "limit": str(max_bytes)},
             )
+        return max_bytes - total
 
     def _sizes(self, owner: str) -> dict[str, int]:
         """Returns the sizes of the files of a principal by their names."""

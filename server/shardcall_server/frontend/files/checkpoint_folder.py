@@ -4,8 +4,9 @@ A checkpoint is one file with two copies of a list, each with a checksum. The li
 its arrays, and has the checksums of their blocks; arrays that have not changed share theirs with the checkpoint before.
 Every file is written under a name of its own and brought to the disk before a checkpoint names it.
 
-The checkpoint before the last one stays until the next, for the administrator: if the last one is damaged in both
-copies, no array is restored, and nothing that is in the folder is removed.
+The checkpoint before the last one stays until the next, for the administrator, where the limit of its principal's files
+has space for both: if the last one is damaged in both copies, no array is restored, and nothing that is in the folder
+is removed.
 """
 
 from __future__ import annotations
@@ -314,12 +315,24 @@ class CheckpointFolder:
         except OSError as error:
             raise file_error(error) from error
         self._sequences[owner] = sequence
-        now = [*kept, (sequence, checkpoint)]
-        self._kept[owner] = now[-_KEPT if keeps_before else -1 :]
+        self._kept[owner] = [*kept, (sequence, checkpoint)]
         self._arrays[owner] = {array.name: array for array in checkpoint.arrays}
-        gone = now[: -len(self._kept[owner])]
+        self._keep(owner, _KEPT if keeps_before else 1)
+
+    def limit_before(self, owner: str, nbytes: int) -> None:
+        """Removes the checkpoint before the last one if the files that it alone has are larger than so many bytes."""
+        check_held(self._lock)
+        files = {array.file for array in self.last(owner).arrays}
+        before = [array for _, checkpoint in self._kept.get(owner, [])[:-1] for array in checkpoint.arrays]
+        if sum(file_bytes(array) for array in before if array.file not in files) > nbytes:
+            self._keep(owner, 1)
+
+    def _keep(self, owner: str, count: int) -> None:
+        """Removes all checkpoints of a principal but the last ones."""
+        gone, kept = self._kept[owner][:-count], self._kept[owner][-count:]
+        self._kept[owner] = kept
         self.remove(_file_of(owner, number) for number, _ in gone)
-        files = {array.file for _, left in self._kept[owner] for array in left.arrays}
+        files = {array.file for _, left in kept for array in left.arrays}
         self.remove({array.file for _, left in gone for array in left.arrays} - files)
 
     def remove(self, files: Iterable[str]) -> None:

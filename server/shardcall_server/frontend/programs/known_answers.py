@@ -103,13 +103,13 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             for test in ready.known_answers:
                 self._tests[test.name] = self._test(test, before.get(test.name))
             self._changed.notify()
-        for name in before.keys() - self._tests.keys():  # calls may wait for them
-            self._settle(before[name], before[name].pending)
+        for name, earlier in before.items():
+            if self._tests.get(name) is not earlier:  # calls may wait for it
+                self._settle(earlier, earlier.pending)
 
     def _test(self, message: known_answer_pb2.KnownAnswer, before: _Test | None) -> _Test:
         digest = message.digest.hex()
-        if before is not None and (before.digest == digest or not before.verdict.done()):
-            before.digest = digest  # calls may wait for it
+        if before is not None and before.digest == digest:
             return before
         test = _Test(message.name, tuple(message.kernels), digest)
         if (verdict := self._verdicts.get(digest)) is not None:
@@ -123,16 +123,20 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         Raises:
             CallError: KERNEL_FAILED_KNOWN_ANSWERS; or the call's deadline passed, or its caller left.
         """
-        for test in () if program.trusted else self._pending_of(program):
-            with self._changed:
-                test.used_at_s = min(test.used_at_s, time.monotonic())
-                test.is_awaited = self._is_strict
-                self._changed.notify()
-            if self._is_strict:
+        if program.trusted:
+            return
+        for name in program.known_answers:
+            while (test := self._tests.get(name)) is not None and not test.verdict.done():
+                with self._changed:
+                    test.used_at_s = min(test.used_at_s, time.monotonic())
+                    test.is_awaited = self._is_strict
+                    self._changed.notify()
+                if not self._is_strict:
+                    break
                 with call.phase("queue"):
                     await call.wait(test.verdict, f"waiting for the known-answer test {test.name!r}")
         self.check(program)
-        for test in () if program.trusted else self._pending_of(program):
+        for test in self._pending_of(program):
             for kernel in test.kernels_of(program):
                 test.calls[kernel] += 1
                 test.callers.append((kernel, call.request_id, call.owner))

@@ -38,6 +38,8 @@ class Drain:
     A call that ends while the server drains may leave results on the mesh. That they are read or deleted is expected,
     too. Until then, and while calls of its are in progress, a connection may read arrays, delete them and renew leases.
 
+    A call that waits for a thread when the drain begins counts as in progress, too.
+
     Args:
         expected_s: the time for which a call or a read is expected.
         clock: a monotonic clock, in seconds.
@@ -50,6 +52,7 @@ class Drain:
         self._lock = threading.Lock()  # guards all of these; listeners are called without it
         self._changed = threading.Condition(self._lock)
         self._calls: dict[str, int] = {}  # by connection
+        self._waiting = 0  # for a thread
         self.begun = False
         self._listeners: set[Callable[[], None]] = set()
         self._expected: dict[bytes, _Expected] = {}  # by segment or array, the oldest first
@@ -81,28 +84,42 @@ class Drain:
             return None
         return CallError(Reason.SERVER_DRAINING, "the server is shutting down and accepts no new calls; use another")
 
+    def add_waiting(self) -> bool:
+        """Counts a call that waits for a thread, unless the server shuts down; returns whether it was counted."""
+        with self._lock:
+            self._waiting += not self.begun
+            return not self.begun
+
+    def remove_waiting(self) -> None:
+        """Ends `add_waiting`; the call has ended."""
+        with self._changed:
+            self._waiting -= 1
+            self._changed.notify_all()
+
     @contextmanager
-    def working(self, call: ServerCall, *, finishes: bool = False) -> Iterator[None]:
+    def working(self, call: ServerCall, *, finishes: bool = False, has_waited: bool = False) -> Iterator[None]:
         """Counts a call during the body; arguments and errors as of `enter`."""
-        self.enter(call, finishes=finishes)
+        self.enter(call, finishes=finishes, has_waited=has_waited)
         try:
             yield
         finally:
             self.leave(call)
 
-    def enter(self, call: ServerCall, *, finishes: bool = False) -> None:
+    def enter(self, call: ServerCall, *, finishes: bool = False, has_waited: bool = False) -> None:
         """Counts a call until `leave`.
 
         Args:
             call: the call.
             finishes: whether it reads or deletes arrays or renews a lease.
+            has_waited: whether it has waited for a thread since before the drain.
 
         Raises:
             CallError: SERVER_DRAINING.
         """
         connection = call.connection
         with self._lock:
-            if (refusal := self.refusal) is not None and not self._is_admitted(connection, finishes=finishes):
+            refusal = None if has_waited else self.refusal
+            if refusal is not None and not self._is_admitted(connection, finishes=finishes):
                 raise refusal
             self._calls[connection] = self._calls.get(connection, 0) + 1
             call.is_late = self.begun
@@ -151,7 +168,7 @@ class Drain:
         deadline = self._clock() + timeout_s
         with self._changed:
             self._remove_past()
-            while self._calls or self._expected:
+            while self._calls or self._waiting or self._expected:
                 now = self._clock()
                 moments = [deadline, *(expected.expires_at for expected in self._expected.values() if not self._calls)]
                 if now >= deadline:

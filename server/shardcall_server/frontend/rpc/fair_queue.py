@@ -101,13 +101,13 @@ class FairQueue(Generic[W]):
         """Returns the next waiter without removing it; None if there is none.
 
         Args:
-            is_admitted: returns False for waiters to be passed over, together with those of their connection behind
-                them.
+            is_admitted: returns False for waiters to be passed over.
         """
         for connections in self._owners.values():
             for entries in connections.values():
-                if is_admitted(entries[0].waiter):
-                    return entries[0].waiter
+                for entry in entries:
+                    if is_admitted(entry.waiter):
+                        return entry.waiter
         return None
 
     def pop(self) -> W:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.rpc.admission import RESERVED_SLOTS
+from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.settings import client_share
 
 
@@ -23,22 +24,30 @@ class _Task(NamedTuple):
 class QueuedCalls(ThreadPoolExecutor):
     """A pool for gRPC that hands some calls of each client to another pool; further ones wait without a thread.
 
-    Clients alternate. A call that finds the queue full is handed on, too, and refused there.
+    Clients alternate. A call that finds the queue full or the server draining is handed on, too, and refused there.
 
     Args:
         pool: the other pool.
         owner_of: returns the client of a task, by its arguments.
+        drain: counts the calls until they have ended.
         total: the number of calls that are handed on at a time, beside some of clients that have none.
         per_client: those of one client.
         max_waiting: the number of calls that wait, of which one client has at most three quarters.
     """
 
     def __init__(
-        self, pool: ThreadPoolExecutor, owner_of: Callable[..., str], total: int, per_client: int, max_waiting: int
+        self,
+        pool: ThreadPoolExecutor,
+        owner_of: Callable[..., str],
+        drain: Drain,
+        total: int,
+        per_client: int,
+        max_waiting: int,
     ) -> None:
         super().__init__(1)  # which starts no thread, since it has no task
         self._pool = pool
         self._owner_of = owner_of
+        self._drain = drain
         self._total = total
         self._per_client = per_client
         self._max_waiting = max_waiting
@@ -50,6 +59,8 @@ class QueuedCalls(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Runs a function on a thread of the other pool, as soon as its client may."""
         task = _Task(self._owner_of(*args), lambda: fn(*args, **kwargs), Future())
+        if not self._drain.add_waiting():
+            return self._pool.submit(task.run)
         with self._queue_lock:
             if not (self._may_begin(task.owner) or self._is_full(task.owner)):
                 self._waiting.setdefault(task.owner, deque()).append(task)
@@ -74,6 +85,7 @@ class QueuedCalls(ThreadPoolExecutor):
             task.future.set_result(ended.result()) if error is None else task.future.set_exception(error)
             for following in self._leave(task.owner):
                 self._begin(following)
+            self._drain.remove_waiting()
 
         self._pool.submit(task.run).add_done_callback(end)
 

@@ -291,14 +291,13 @@ class ServerCallStream:
                 "slot again that is no longer needed",
                 field="slot",
             )
+        self._memory.release(self._prepared_bytes.pop(message.slot, 0))
         try:
             prepared: PreparedSlot | CallError = prepared_call(message)
             nbytes = PREPARED_FACTOR * message.ByteSize()
             self._memory.reserve(nbytes)
         except CallError as error:  # of the calls that name the slot
             prepared, nbytes = error, 0
-        if before := self._prepared_bytes.get(message.slot):
-            self._memory.release(before)
         self._prepared[message.slot], self._prepared_bytes[message.slot] = prepared, nbytes
 
     def _start(

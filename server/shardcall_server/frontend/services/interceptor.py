@@ -89,6 +89,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         floods: FloodGuard,
         stream_threads: CountedThreads,
         queue: QueuedCalls,
+        drain: Drain,
     ) -> None:
         self._queue = queue
         self._limits = limits
@@ -100,7 +101,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         self._floods = floods
         self._stream_threads = stream_threads
         self._handlers: dict[str, HandlerOf] = {}
-        self.drain = Drain()
+        self.drain = drain
 
     def intercept_service(
         self,
@@ -153,7 +154,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         unary = self._unary(implementation, traits)
 
         def handler_of(principal: Principal | None) -> Handler:
-            behaviour: Any = partial(unary, principal)
+            behaviour: Any = partial(unary, principal, has_waited=traits.is_queued and not self.drain.begun)
             if traits.is_queued:
                 behaviour.experimental_thread_pool = self._queue  # gRPC's name
             return grpc.stream_unary_rpc_method_handler(behaviour, deserialize, serialize)
@@ -176,14 +177,14 @@ class CallInterceptor(grpc.ServerInterceptor):
     def _failed(self, name: str, error: Exception, call: ServerCall | None) -> CallStatus:
         return failed_call(self._call_recorder, name, error, call)
 
-    def _unary(
-        self, method: Callable[[Any, ServerCall], Any], traits: _MethodTraits
-    ) -> Callable[[Principal | None, Any, grpc.ServicerContext], Any]:
-        def behaviour(principal: Principal | None, requests: Any, context: grpc.ServicerContext) -> Any:
+    def _unary(self, method: Callable[[Any, ServerCall], Any], traits: _MethodTraits) -> Callable[..., Any]:
+        def behaviour(
+            principal: Principal | None, requests: Any, context: grpc.ServicerContext, *, has_waited: bool
+        ) -> Any:
             call = None
             try:
                 call = self._begin(context, principal)
-                with self._admitted(call, requests, traits) as arriving:
+                with self._admitted(call, requests, traits, has_waited=has_waited) as arriving:
                     answer = method(arriving if traits.streams else next(arriving), call)
             except Exception as error:  # noqa: BLE001  # the outermost handler
                 return context.abort_with_status(self._failed(traits.name, error, call))
@@ -218,7 +219,9 @@ class CallInterceptor(grpc.ServerInterceptor):
         return behaviour
 
     @contextmanager
-    def _admitted(self, call: ServerCall, requests: Iterator[Any], traits: _MethodTraits) -> Iterator[Iterator[Any]]:
+    def _admitted(
+        self, call: ServerCall, requests: Iterator[Any], traits: _MethodTraits, *, has_waited: bool = False
+    ) -> Iterator[Iterator[Any]]:
         """Admits a call during the body and yields its requests; cuts the call off soon after its deadline.
 
         A client that stalls blocks the handler's thread in gRPC, which only the end of the RPC unblocks.
@@ -228,7 +231,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             call.cut_off(call.deadline_exceeded("receiving the operands or sending the results"))
 
         with (
-            self.drain.working(call, finishes=traits.name in _FINISHING),
+            self.drain.working(call, finishes=traits.name in _FINISHING, has_waited=has_waited),
             self._admission.admitted(call, needs_slot=traits.needs_slot, waits=traits.is_queued) as advance,
             self._deadline_timer.at(call.deadline + _GRACE_S, cut_off),
         ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from shardcall.v1 import kernel_pb2, model_service_pb2
 from shardcall_core.call_error import CallError, Reason, shorten
@@ -13,8 +13,8 @@ from shardcall_server.frontend.dispatch.compiled_call import CallTemplate
 from shardcall_server.frontend.dispatch.execution import Execution
 from shardcall_server.frontend.dispatch.idempotency import IdempotencyTable, once
 from shardcall_server.frontend.dispatch.operand_reader import check_inline
+from shardcall_server.frontend.dispatch.supervisor import ReadyMesh
 from shardcall_server.frontend.inference.datatypes import datatype_of
-from shardcall_server.frontend.inference.kernel_models import PROGRAMS
 from shardcall_server.frontend.inference.model_table import (
     Model,
     ModelOperand,
@@ -24,6 +24,7 @@ from shardcall_server.frontend.inference.model_table import (
     operand_source,
 )
 from shardcall_server.frontend.memory.resident_array_table import ResidentArrayTable
+from shardcall_server.frontend.rpc.coroutines import Stage
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.link.wire import check_operand_count, decode_array_type, encode_array_type
 from shardcall_server.settings import Settings
@@ -39,14 +40,14 @@ class ModelServicer:
     Args:
         models: the published programs.
         execution: compiles them.
-        kernels: returns the kernels of the mesh.
+        mesh: returns the mesh, once it answers.
     """
 
     def __init__(
         self,
         models: ModelTable,
         execution: Execution,
-        kernels: Callable[[ServerCall], Mapping[str, kernel_pb2.KernelDescription]],
+        mesh: Callable[[ServerCall], Stage[ReadyMesh]],
         array_table: ResidentArrayTable,
         idempotency: IdempotencyTable,
         settings: Settings,
@@ -54,7 +55,7 @@ class ModelServicer:
         self._idempotency = idempotency
         self._models = models
         self._execution = execution
-        self._kernels = kernels
+        self._mesh = mesh
         self._array_table = array_table
         self._max_constant_bytes = settings.max_inline_bytes
         self._max_list_bytes = settings.max_message_bytes // 2
@@ -65,7 +66,8 @@ class ModelServicer:
     ) -> model_service_pb2.PublishModelResponse:
         """Publishes a program, compiled."""
         check_model_name(request.name)
-        if request.name == PROGRAMS or request.name in self._kernels(call):
+        mesh = call.run(self._mesh(call))  # with which the arrays that the model refers to return after a restart
+        if request.name in mesh.kernels:
             raise CallError(
                 Reason.INVALID_PARAMETER,
                 f"{request.name!r} is a kernel, which every caller runs by this name; use another",
