@@ -184,6 +184,67 @@ def test_powers_of_zero_and_of_negative_numbers(client):
     np.testing.assert_allclose(client.grad(lambda y: (np.array([0.0, 2.0]) ** y).sum())(abs(x[1:])), [0, 8 * np.log(2)])
 
 
+def masked_write(x):
+    y = x.copy()
+    m = y > 0
+    y[m] = np.log(y[m])
+    return y.sum()
+
+
+def masked_twice(x):
+    m = x[x > -2]
+    m[m > 0] = np.log(m[m > 0])
+    return m.sum()
+
+
+ROOT = (lambda x: 0.5 * x**-0.5, lambda x: -0.25 * x**-1.5)
+LOG = (lambda x: 1 / x, lambda x: -(x**-2))
+INVERSE = (lambda x: -(x**-2), lambda x: 2 * x**-3)
+MASKED = [
+    (lambda x: np.sum(np.sqrt(x[x > 0])), *ROOT, 0),
+    (lambda x: (x[x > 0] ** -1 * 1.0).sum(), *INVERSE, 0),
+    (masked_write, *LOG, 1),
+    (masked_twice, *LOG, 1),
+    (lambda x: np.divide(1, x, where=x > 0, out=np.zeros(4)).sum(), *INVERSE, 0),
+    (lambda x: x.at[x > 0].power(0.5).sum(), *ROOT, 1),
+]
+"""Functions, their first and second derivatives for positive numbers, and the first one for others."""
+
+
+@rows("function, first, second, otherwise", MASKED)
+def test_elements_that_a_mask_leaves_out_have_no_part_in_derivatives(client, function, first, second, otherwise):
+    x = np.array([-1.0, 0, 4, 9])
+    slopes, curves = np.append([otherwise] * 2, first(x[2:])), np.append([0, 0], second(x[2:]))
+    gradient = client.grad(function)
+
+    @client.jit
+    def derivatives(x):
+        tangents = client.jvp(gradient, (x,), (np.ones(4),))
+        rows = client.vmap(gradient)(x[:, None] + np.zeros(4))  # of equal elements
+        along = client.jvp(function, (x,), (np.ones(4),))[1]
+        return (
+            *tangents,
+            client.grad(lambda x: gradient(x).sum())(x),
+            rows[:, 0],
+            client.vjp(function, x)[1](1.0)[0],
+            along,
+        )
+
+    for actual, expected in zip(derivatives(x), (slopes, curves, curves, slopes, slopes, slopes.sum()), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-14)
+
+
+def test_operands_beside_masked_elements_have_finite_derivatives(client):
+    x = np.array([np.nan, 1, np.inf, 3, 0])
+    for total in (
+        lambda w, x: (np.sqrt(x[np.isfinite(x)]) * w).sum(),
+        lambda w, x: np.multiply(np.sqrt(x), w, where=np.isfinite(x), out=np.zeros(5)).sum(),
+    ):
+        assert client.grad(total)(np.float64(2), x) == 1 + 3**0.5
+    variance = client.grad(lambda x: np.var(x, where=np.isfinite(x)))(x)
+    np.testing.assert_allclose(variance, np.array([0, -2, 0, 10, -8]) / 9, rtol=1e-14)
+
+
 def test_checkpoints_have_the_same_results(client):
     block = client.checkpoint(lambda u, n: np.sin(np.sin(u)) * n)
     u = RANDOM.normal(size=9)

@@ -168,6 +168,20 @@ def test_numbers_stay_python_numbers(client):
         added(client.put(small), 300)
 
 
+def test_the_types_of_numbers_do_not_depend_on_earlier_calls(client):
+    u, xp = np.arange(5, dtype="u1") * 60, client.xp
+    doubled = client.jit(lambda n: (xp.asarray(n) + xp.asarray(n), xp.asarray(n + 2**62)))
+    for n, types in ((5, "ll"), (2**62, "lL"), (2**63, "LL"), (-5, "ll")):
+        assert "".join(array.dtype.char for array in doubled(n)) == types
+    beside = client.jit(lambda n, u: (u < n, n * n >= u, np.less(n, 2**65), np.clip(u, -n, n)))
+    for n in (5, 300, 2**63, 2**70, 5):
+        for actual, expected in zip(beside(n, u), (u < n, n * n >= u, np.less(n, 2**65), u.clip(-n, n)), strict=True):
+            assert np.array_equal(actual, expected)
+            assert actual.dtype == expected.dtype
+    with pytest.raises(sc.OperandTypeError, match="the number is an integer below"):
+        doubled(2**70)
+
+
 def test_methods(client, u):
     class Model:
         def __init__(self, rate):

@@ -90,6 +90,16 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
         present = self._client._present(array)
         return copy.copy(present) if present._is_traced else None
 
+    def selected(self, mask: Any, x: Any) -> Any:
+        """Returns an array of the function that is traced with 1 where a mask is false, and anything else as it is.
+
+        A function of it takes no refused elements, and its derivative at these, such as the infinite one of a root at
+        0, is left out and not multiplied by 0.
+        """
+        if self.traced(x) is None:
+            return x
+        return self.where(mask, x, np.ones((), x.dtype))
+
     def compute(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call as `call`; the result is an array of its own where NumPy has a view."""
         return self._client.submit(name, *operands, **arguments)

@@ -61,7 +61,7 @@ def getitem(xp: NamespaceBase, x: RemoteArray, key: Any) -> Any:
         return element
     items = checked_items(x.shape, items)
     if (mask := only_mask(items)) is not None:
-        return _masked(xp, x, mask) if (traced := xp.traced(mask)) is None else MaskedElements(xp, copy.copy(x), traced)
+        return _masked(xp, x, mask) if (traced := xp.traced(mask)) is None else MaskedElements.of(xp, x, traced)
     index = _array_index(xp, x, items)
     slices = basic_index(x.shape, index.key)
     if not _is_all(slices, x.shape) and (others := _beside_one_number(index)) is not None:
@@ -205,10 +205,13 @@ def _update_slices(xp: NamespaceBase, x: RemoteArray, index: BasicIndex, values:
 
 
 def _update_where(xp: NamespaceBase, x: RemoteArray, mask: Any, values: Any, mode: str) -> Any:
-    new = values if mode == "set" else getattr(xp, _OPERATIONS[mode])(x, values)
+    mask = _reshaped(xp, mask, mask.shape + (1,) * (x.ndim - mask.ndim))
+    new = values
+    if mode != "set":
+        new = getattr(xp, _OPERATIONS[mode])(xp.selected(mask, x), xp.selected(mask, values))
     if new.dtype != x.dtype:
         new = xp.astype(new, x.dtype)
-    return xp.where(_reshaped(xp, mask, mask.shape + (1,) * (x.ndim - mask.ndim)), new, x)
+    return xp.where(mask, new, x)
 
 
 def _update_at(xp: NamespaceBase, x: RemoteArray, index: ArrayIndex, values: Any, mode: str) -> Any:

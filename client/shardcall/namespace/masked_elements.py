@@ -27,7 +27,7 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
     """The elements of an array where a mask is true, ``a[mask]``, in a function that is traced.
 
     Elementwise functions compute at every position of the array. ``a[mask] = values`` takes those where the mask is
-    true, and reductions leave out the others.
+    true, and reductions leave out the others, where operands are 1.
 
     Attributes:
         values: [*mask.shape, ...] the values at every position.
@@ -44,6 +44,11 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
         self.values = values
         self.mask = mask
         self._xp = xp
+
+    @classmethod
+    def of(cls, xp: NamespaceBase, x: Any, mask: Any) -> MaskedElements:
+        """Returns the elements of an array where a mask is true."""
+        return cls(xp, xp.selected(_in_front(xp, mask, x.ndim), x), mask)
 
     @property
     def dtype(self) -> DType:
@@ -119,7 +124,7 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> MaskedElements:
         """Returns the elements where a condition on them is true, such as ``m[m > 2]``."""
-        return MaskedElements(self._xp, self.values, np.logical_and(self.mask, self._condition(key)))
+        return MaskedElements.of(self._xp, self.values, np.logical_and(self.mask, self._condition(key)))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         condition = self._condition(key)
@@ -170,7 +175,7 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
             return item.values
         if np.ndim(item) > self.values.ndim - self.mask.ndim:
             raise self._refusal("a computation with an array of as many elements")
-        return item
+        return self._xp.selected(_in_front(self._xp, self.mask, self.values.ndim), item)
 
     def _reduced(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if {*kwargs} - {"axis", "dtype", "initial", "keepdims", "ddof"} or len(args) > 2 or args[0] is not self:

@@ -104,6 +104,7 @@ def _run_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[An
         if where is not True:
             where = _mask(where)
             inputs = _without_refused(functions, ufunc, inputs, where)
+            inputs = [functions.selected(where, x) for x in inputs]
         run = _function(functions, name.partition(".")[2], name)
         results = run(*inputs, **_options(name, run, kwargs))
     else:

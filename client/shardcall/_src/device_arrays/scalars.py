@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ def typed(name: str, operands: Sequence[OperandLike | None]) -> tuple[OperandLik
         if (beside := _dtype(operand)) is not None:
             break
     else:
-        large: list[Any] = [item for item in operands if type(item) is int and item not in _INT64]
+        numbers: list[Any] = [getattr(item, "number", item) for item in operands]
+        large = [number for number in numbers if type(number) is int and number not in _INT64]
         if not large or not all(map(_is_number, operands)):
             return tuple(operands)
         if name in COMPARISONS:
@@ -96,7 +97,12 @@ def _bounds(
         low = None
     if type(high) is int and high >= info.max:
         high = None
-    return low, high
+    return _limited(max, low, int(info.min)), _limited(min, high, int(info.max))
+
+
+def _limited(compute: Callable[..., Any], bound: Any, limit: int) -> Any:
+    """Returns a bound that is an integer argument of a traced function within the range of a type."""
+    return bound.computed(compute, limit) if getattr(bound, "python_type", None) is int else bound
 
 
 def typed_initial(name: str, x: OperandLike, dtype: str | None, initial: OperandLike | None) -> OperandLike | None:
@@ -159,10 +165,14 @@ def _dtype(operand: OperandLike | None) -> DType | None:
 
 
 def _by_value(number: Any) -> OperandLike:
-    # Integers of more than 64 bits compare as infinities.
+    return _in_type(number.computed(_compared) if hasattr(number, "python_type") else _compared(number), None)
+
+
+def _compared(number: complex) -> complex:
+    """Returns a number that compares as a number does: an infinity for an integer of more than 64 bits."""
     if type(number) is not int or number in _INT64 or number in _UINT64:
-        return np.asarray(number)
-    return np.asarray(np.inf if number > 0 else -np.inf)
+        return number
+    return np.inf if number > 0 else -np.inf
 
 
 def _computes_in_integers(name: str) -> bool:
@@ -186,7 +196,7 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
         if name not in COMPARISONS:
             number = getattr(number, "number", number)
             raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None
-        return _by_value(number) if type(number) is int else _in_type(number, None)
+        return _by_value(number)
 
 
 def _in_type(number: Any, dtype: DType | None) -> OperandLike:

@@ -147,6 +147,10 @@ class TracedNumber(Unconvertible):
         """The class of the number."""
         return type(self.number)
 
+    def computed(self, compute: Callable[..., Any], *others: complex) -> TracedNumber:
+        """Returns the number that a function computes from this one and others, at each call."""
+        return computed(compute, self, *(_constant(self.trace, other) for other in others))
+
     def in_type(self, dtype: DType | None) -> Any:
         """Returns the number as an array of an element type on the mesh; of the type that it has alone for None.
 

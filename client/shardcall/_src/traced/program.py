@@ -162,7 +162,8 @@ def _number(item: Input, leaves: Sequence[Any]) -> Any:
     assert item.number is not None
     try:
         value = item.number(leaves)
-        return np.asarray(value, item.array_type.dtype) if type(value) is item.python_type else None
+        array = np.asarray(value, None if item.is_alone else item.array_type.dtype)
+        return array if type(value) is item.python_type and array.dtype == item.array_type.dtype else None
     except ArithmeticError:
         return None  # the trace raises it, or takes another type
 

@@ -45,6 +45,7 @@ class Input:
         leaf: the index of the argument that it is; None if it is none.
         number: computes the number that it is from the arguments.
         python_type: the class of that number.
+        is_alone: whether its element type is the one that it has alone, which depends on its value.
         array: the array of this process that it is.
         base: the base of the array on the mesh that it is.
         is_base: whether it is the base of the argument, of which that is a view.
@@ -54,6 +55,7 @@ class Input:
     leaf: int | None = None
     number: Evaluate | None = None
     python_type: type | None = None
+    is_alone: bool = False
     array: NDArray | None = None
     base: ArrayBase | None = None
     is_base: bool = False
@@ -204,10 +206,14 @@ class Trace(ProgramBuilder[Input]):
 
         Raises:
             OverflowError: if the type does not hold the number.
+            OperandTypeError: if there is no such type.
         """
-        array = np.asarray(number.number, dtype)
-        key = ("number", number.key, array.dtype)
-        return self._input(key, Input(Array((), array.dtype), number=number.evaluate, python_type=number.python_type))
+        is_alone = dtype is None
+        array = as_operand(number.number, "the number") if is_alone else np.asarray(number.number, dtype)
+        new_input = Input(
+            Array((), array.dtype), number=number.evaluate, python_type=number.python_type, is_alone=is_alone
+        )
+        return self._input(("number", number.key, array.dtype, is_alone), new_input)
 
     def value(self, item: Any, name: str) -> TracedArray:
         """Returns any value as an array of the program.

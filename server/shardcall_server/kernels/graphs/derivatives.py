@@ -215,6 +215,7 @@ def _reduced(name: str, problem: Problem, x: jax.Array, *others: jax.Array) -> j
         how["initial"] = how["initial"].astype(x.dtype)
     if "where" in how:
         how["where"] = how["where"] != 0
+        x = jnp.where(how["where"], x, 0)  # or the derivative of a variance has the differences from its mean
     reduced: jax.Array = getattr(jnp, name)(x, axis=parameters.axis, keepdims=parameters.keepdims, **how)
     return reduced
 
