@@ -188,6 +188,8 @@ def test_a_misspelt_option_is_refused_as_python_refuses_it():
     assert sent == ("diff", ("x", 0.0, None), arguments)
     with pytest.raises(TypeError, match=r"diff\(\) got an unexpected keyword argument 'mseh'; did you mean 'mesh'\?"):
         Sending().diff("x", mseh="mesh")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'out'"):  # which `client.xp` alone accepts
+        Sending().diff("x", out=None)
     for method, arguments, wrong, meant in (
         ("matmul", ("a", "b"), "spec", "'lhs_spec' or 'rhs_spec'"),
         ("matmul", ("a", "b"), "lhs_spce", "'lhs_spec'"),

@@ -214,8 +214,6 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
             OperandCountError: if a required operand is None.
         """
         specs = FUNCTIONS[kernel].spec_keywords
-        if options.get("out", 0) is None:  # which libraries pass on from functions of NumPy
-            options = {name: value for name, value in options.items() if name != "out"}  # type: ignore[assignment]
         for name in options:
             if name not in _OPTIONS and name not in specs:
                 raise TypeError(_unknown_keyword(kernel, name, [*_OPTIONS, *specs], parameters))

@@ -14,7 +14,7 @@ from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, read_only_step
 from shardcall.methods import KernelMethods
-from shardcall.methods.kernel_caller import SubmittedArray
+from shardcall.methods.kernel_caller import Options, SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 from shardcall.namespace.integers import integer
@@ -61,6 +61,13 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
 
     def __repr__(self) -> str:
         return f"<functions of arrays of {self._client!r}>"
+
+    @shortened
+    def _named(self, kernel: str, *operands: OperandLike | None, options: Options, **parameters: Any) -> SubmittedArray:
+        """Submits the call of a method, without ``out=None``, which libraries pass on from functions of NumPy."""
+        if options.get("out", 0) is None:
+            options = {name: value for name, value in options.items() if name != "out"}  # type: ignore[assignment]
+        return super()._named(kernel, *operands, options=options, **parameters)
 
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
         """Submits a call of any kernel, as `Client.submit`."""

@@ -86,11 +86,11 @@ class ArrayServicer:
                 field="name",
             )
         if request.name:
-            call.run(self._supervisor.mesh(call))
+            mesh = call.run(self._supervisor.mesh(call))
             resident = self._array_table.open(request.name, call.principal_name, request.seen)
         else:
             resident = self._array_table.find(request.handle, call.principal_name)
-        mesh = call.run(self._reader.mesh_of(call, resident))
+            mesh = call.run(self._reader.mesh_of(call, resident))
         if resident.computed is not None:
             call.run(wait_computed(call, resident.computed, resident.handle, "handle"))
         space = request.result_space if request.HasField("result_space") else None
