@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from end_to_end.processes import is_busy, wait_for
 from end_to_end.test_traced_derivatives import loss
-from end_to_end.test_traced_errors import X, at, inverted, of_an_index
 from end_to_end.test_traced_loops import ROWS, U
+from end_to_end.test_traced_programs import X, at, inverted, of_an_index
 from end_to_end.test_traced_vmap import RANDOM, W
 from end_to_end.test_traced_vmap import X as EXAMPLES
 
