@@ -13,6 +13,7 @@ from rows import rows
 
 import shardcall
 from shardcall import Mesh, P
+from shardcall._src.calls import call_request
 from shardcall._src.calls.call_memo import CallMemo, call_key
 from shardcall._src.calls.call_request import CallOptions, prepare
 from shardcall._src.device_arrays.array_version import ArrayVersion, ServerIdentity
@@ -268,3 +269,19 @@ def test_messages_are_kept_for_operands_whose_placement_did_not_change(monkeypat
     monkeypatch.setattr("shardcall._src.programs.templates.prepare", slow)
     assert template.request([version], templates.messages).message.kernel == "negative"
     assert len(templates.messages) == 1 + (not is_placed_meanwhile)  # by what it means, and as one of the template
+
+
+@pytest.mark.parametrize("is_placed_meanwhile", [False, True])
+def test_messages_are_cached_for_operands_whose_placement_did_not_change(monkeypatch, is_placed_meanwhile):
+    memo, x, find_placing = CallMemo(), shardcall.Array(8, "float64"), call_request.placed
+    version = ArrayVersion(None, ServerIdentity("here", 1), bytes(16), x)
+
+    def slow(*arguments):
+        placing = find_placing(*arguments)
+        if is_placed_meanwhile:  # by another thread
+            version.placed = MeshPlacement(ArrayPlacement(x, P(), (8,), (8,)), Mesh(x=1), 64)
+        return placing
+
+    monkeypatch.setattr(call_request, "placed", slow)
+    prepare("negative", [version], {}, memo=memo)
+    assert len(memo) == (not is_placed_meanwhile)

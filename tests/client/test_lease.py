@@ -28,16 +28,6 @@ def drop(lease, deleted):
     return list(deleted)
 
 
-def test_a_list_takes_no_array_from_a_call_whose_answer_is_in_transit(lease, deleted):
-    with lease.making():
-        assert lease.hold_listed(HANDLE, LeasedObject) is not None
-        assert drop(lease, deleted) == []
-        held = lease.hold(HANDLE, LeasedObject)
-    assert drop(lease, deleted) == []
-    del held
-    assert drop(lease, deleted) == [HANDLE]
-
-
 def test_a_listed_array_that_no_answer_brought_is_deleted_once_all_calls_of_then_have_ended(lease, deleted):
     first, second, later = lease.making(), lease.making(), lease.making()
     first.__enter__()

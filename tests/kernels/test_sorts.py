@@ -5,7 +5,6 @@ import pytest
 from kernels.conftest import KERNELS, LAYOUTS
 
 from shardcall_core.call_error import CallError
-from shardcall_core.layouts.layout import ArrayType
 
 SHAPE = (5, 4, 9)
 
@@ -93,11 +92,3 @@ def test_sharded_axes_are_exchanged_or_sorted_on_one_device(run, values):
         cases += [(run.call(KERNELS["sort"], x, **how, out_specs=specs), np.sort(x, axis)) for specs in ((), unsharded)]
         cases.append((run.call(KERNELS["argsort"], x, **how), np.argsort(x, axis, stable=True)))
     run.check_together(cases, padding=-np.inf)
-
-
-def test_only_a_sort_on_one_device_gathers(run):
-    for shape, mesh, spec, axis, strategy in (STRATEGIES[3], STRATEGIES[5]):
-        how = {"mesh": mesh, "in_specs": [spec], "axis": axis}
-        program = run.program(KERNELS["sort"], ArrayType(shape, np.dtype("float32")), **how)
-        assert program.resolved.strategy.name == strategy != "one_device"
-        assert "all-gather" not in program.text

@@ -3,7 +3,11 @@
 The sdist holds what the wheel is built from.
 """
 
+import json
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tarfile
 import tomllib
@@ -19,6 +23,8 @@ import shardcall
 
 pytestmark = pytest.mark.long
 
+MIN_SCORE = 0.98
+"""The part of the exported symbols that have types, as pyright counts; `make lint` checks `typed_results.py`."""
 RunClient = Callable[[str], str]
 
 
@@ -136,3 +142,21 @@ def test_the_client_gets_what_numpy_computes_through_a_unary_call_and_a_stream(
         "        np.testing.assert_array_equal(result.array, np.diff(x, axis=0), strict=True)\n"
         "assert 'jax' not in sys.modules\n"
     )
+
+
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed: pip install pyright")
+def test_exported_symbols_have_types(tmp_path: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = ["pyright", "--verifytypes", "shardcall", "--ignoreexternal", "--outputjson"]
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+    )
+    completeness = json.loads(ran.stdout)["typeCompleteness"]
+    names = [symbol["name"] for symbol in completeness["symbols"] if not symbol["isTypeKnown"] and symbol["isExported"]]
+    assert completeness["completenessScore"] >= MIN_SCORE, names

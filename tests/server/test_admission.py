@@ -58,19 +58,6 @@ def test_every_limit_names_itself_and_a_client_without_a_slot_gets_one_though_al
     assert refusal(some, Caller("last")) == "SERVER_BUSY limit"
 
 
-def test_waiting_callers_get_slots_in_order_as_others_release_them():
-    some, admitted = slots(), []
-    a, *_ = take(some, *"aaab")
-    first, second = Caller("a"), Caller("b")
-    for caller in (first, second):
-        waiting_task(some, caller, admitted)
-    some.release(a)
-    assert admitted == [first]
-    some.release(first)  # type: ignore[arg-type]
-    assert admitted == [first, second]
-    assert some.taken == 4
-
-
 def test_a_call_that_arrives_has_no_call_slot():
     admission = Admission(2, 2, 2)
     calls: list[Any] = [Caller("a") for _ in range(2)]

@@ -141,19 +141,6 @@ def test_the_mesh_waits_for_enough_hosts_and_has_them_in_the_order_of_their_comi
     assert ranks(hosts) == [("b", 0), ("a", 1)]
 
 
-def test_a_host_that_comes_back_has_its_rank_again(hosts, taking, agents, changes):
-    hosts.remove(agents[0].host, "its connection ended")
-    assert hosts.missing() == "a (gone for 0 s: its connection ended)"
-    assert changes == {"a": False, "b": True}
-    gone, there = hosts.states()
-    assert (gone.name, gone.present, gone.absent_reason, gone.address) == ("a", False, "its connection ended", "")
-    assert (there.name, there.present, there.absent_seconds) == ("b", True, 0.0)
-    workers = taking.acquire()
-    Agent(hosts, "a")
-    assert taking.names(workers) == ["a", "b"]
-    assert changes == {"a": True, "b": True}
-
-
 def test_a_standby_host_takes_the_rank_of_one_that_is_gone(hosts, taking, agents):
     Agent(hosts, "c")
     assert ranks(hosts) == [("a", 0), ("b", 1), ("c", -1)]

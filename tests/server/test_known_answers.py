@@ -111,16 +111,6 @@ def test_a_call_waits_for_the_tests_of_its_kernel_which_run_once(runner, start):
     assert (runner.state().passed, runner.state().pending) == (1, 1)
 
 
-def test_a_mesh_that_is_idle_runs_them_all(runner, start, monkeypatch):
-    monkeypatch.setattr(module, "_QUIET_S", 0.0)
-    worker = host()
-    with capture_logs() as logs:
-        start(runner, worker)
-        wait_for(lambda: any(line["event"] == "known-answer tests done" for line in logs))
-    assert runs(worker) == list(NAMES)
-    assert (runner.state().passed, runner.state().pending) == (2, 0)
-
-
 def test_between_tests_the_mesh_rests_unless_a_call_waits(runner, start, monkeypatch):
     monkeypatch.setattr(module, "_QUIET_S", 0.0)
     monkeypatch.setattr(module, "_REST", 1e9)

@@ -366,19 +366,6 @@ def test_weights_of_clients_count_at_the_compiler(session, programs):
     assert session.names[4:] == expected
 
 
-def test_clients_at_their_limit_are_skipped(session, programs):
-    begin(programs, ["a0", "a1", "a2"], "ann", "1")  # two begin
-    begin(programs, ["a3", "a4"], "ann", "2")  # one begins
-    begin(programs, ["b0", "b1"], "bob", "3")  # one begins
-    assert session.names == ["a0", "a1", "a3", "b0"]
-    session.finish("b0")
-    assert session.names[4:] == ["b1"]
-    session.finish("b1")
-    assert len(session.names) == 5
-    session.finish("a3")
-    assert session.names[5:] == ["a4"]  # connection 1 has its maximum under way
-
-
 def test_a_compilation_that_nobody_waits_for_is_dropped_before_it_begins(session, programs):
     futures = begin(programs, ["a0", "a1", "a2", "a3"], "ann", "1")
     assert programs.get_or_compile(call("a3"), "bob", "2") is futures["a3"]

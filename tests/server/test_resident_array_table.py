@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,6 +140,14 @@ def test_the_number_of_arrays_is_bounded_by_lease_and_in_all():
     assert "--max-resident-arrays" in error.message
     table.array_table.delete([resident.handle for resident in ours])
     table.put(THEIRS, nbytes=0)
+
+
+def test_a_reservation_that_is_left_uncommitted_releases_its_bytes(table):
+    with suppress(KeyError), table.array_table.reserve(OURS, 50):
+        raise KeyError
+    with table.array_table.reserve(OURS, 50) as reservation:
+        commit(reservation, 20)
+    assert table.gauges() == (1, 20, 1)
 
 
 def test_a_list_of_a_lease_renews_it_and_one_of_its_owner_does_not(table):

@@ -158,20 +158,6 @@ def test_a_write_of_a_guest_becomes_the_owners_array(writable):
     writable.check_counts()
 
 
-def test_the_owner_and_another_guest_write_to_what_a_guest_wrote(writable):
-    writable.array_table.share("u", "we", "others", may_write=True)
-    first = writable.put(THEIRS, "they")
-    writable.write(first, writable.seen().handle)
-    seen = writable.array_table.open("we/u", "others")
-    second = writable.put(THEIRS, "others")
-    writable.array_table.name(second.handle, "we/u", "others", expected=seen.handle, lease_id=THEIRS)
-    assert writable.is_lost(first.handle)
-    third, before = writable.put(owner="we"), writable.array_table.open("u", "we")
-    writable.array_table.name(third.handle, "u", "we", expected=before.handle, lease_id=OURS)
-    assert writable.seen().array_id == third.array_id
-    writable.check_counts()
-
-
 def test_a_write_is_refused_that_is_not_allowed_or_not_of_these_values(table):
     new, expected = table.put(THEIRS, "they"), table.seen().handle
     with pytest.raises(CallError, match=r"the array 'we/u' is shared with this principal for reading; write to a copy"):
