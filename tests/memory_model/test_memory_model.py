@@ -51,12 +51,12 @@ def test_no_write_of_several_threads_is_lost_and_no_reader_sees_a_part_of_one(ki
     def write(array):
         array += 1
 
-    ways = {"traced": client.jit(write), "out": lambda a: np.add(a, 1, out=a)}
-    ways, seen = [write, *ways.values()] if kind == "both" else [ways.get(kind, write)], []
+    writes = {"traced": client.jit(write), "out": lambda a: np.add(a, 1, out=a)}
+    writes, seen = [write, *writes.values()] if kind == "both" else [writes.get(kind, write)], []
 
     def work(thread):
         for i in range(15):
-            ways[(thread + i) % len(ways)](array)
+            writes[(thread + i) % len(writes)](array)
             seen.append(array.get())
 
     sys.setswitchinterval(1e-6)
