@@ -73,10 +73,12 @@ def test_a_traced_function_returns_what_it_refers_to_and_writes():
     a = client.put(np.arange(4.0))
     zero = client.put(np.array(1.0))
     shaped = client.put(np.arange(4.0))
+    alone = client.put(np.arange(4.0))[1:]
 
     def function():
-        nonlocal zero
+        nonlocal zero, alone
         a[0] = 7
+        alone += 1
         zero += 1
         shaped[0] = 9
         shaped.shape = (2, 2)
@@ -86,6 +88,7 @@ def test_a_traced_function_returns_what_it_refers_to_and_writes():
     returned += 1
     assert (a.get().tolist(), part.get().tolist(), number.get(), zero.get()) == ([8, 2, 3, 4], [8, 2], 2, 2)
     assert shaped.get().tolist() == [[9, 1], [2, 3]]
+    assert alone.get().tolist() == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
