@@ -689,7 +689,8 @@ class FlatElements:
         return self.base.flatten()[key]
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        self.base.put(np.arange(self.base.size)[key], values)
+        with self.base._writing():  # which refuses it before the index does
+            self.base.put(np.arange(self.base.size)[key], values)
 
 
 def find_remote_array(value: object) -> RemoteArray | None:
