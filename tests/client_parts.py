@@ -67,11 +67,6 @@ def version_of(array: RemoteArray) -> ArrayVersion:
     return array._version
 
 
-def steps_of(array: RemoteArray) -> Any:
-    """Returns the steps from an array to the view that one is."""
-    return array._steps
-
-
 def replaced_bytes_of(client: Client) -> int:
     """Returns the bytes of the values that unanswered writes have replaced."""
     return pending_of(client)._replaced_bytes

@@ -29,6 +29,7 @@ FAULTS = (
     ("z = a[0, 0, ...]; y = np.flip(z)", "z[...] = 7"),
     ("z = a[0, 0, ...].astype(int)", "z.shape = (1, 1)"),
     ("np.matmul(a, np.ones((4, 1)), out=a[:, :0])",),
+    ("d = a[:0].diagonal()", "d.flat[-1] = 6"),
     ("b = a @ np.ones((4, 4))", "np.dot(b, np.ones((4, 4)), out=a.T[:, :3].T)"),
 )
 """Programs that once differed: statements of an array a of three rows and four columns."""
@@ -51,12 +52,12 @@ def test_no_write_of_several_threads_is_lost_and_no_reader_sees_a_part_of_one(ki
     def write(array):
         array += 1
 
-    ways = {"traced": client.jit(write), "out": lambda a: np.add(a, 1, out=a)}
-    ways, seen = [write, *ways.values()] if kind == "both" else [ways.get(kind, write)], []
+    writes = {"traced": client.jit(write), "out": lambda a: np.add(a, 1, out=a)}
+    writes, seen = [write, *writes.values()] if kind == "both" else [writes.get(kind, write)], []
 
     def work(thread):
         for i in range(15):
-            ways[(thread + i) % len(ways)](array)
+            writes[(thread + i) % len(writes)](array)
             seen.append(array.get())
 
     sys.setswitchinterval(1e-6)
@@ -73,10 +74,12 @@ def test_a_traced_function_returns_what_it_refers_to_and_writes():
     a = client.put(np.arange(4.0))
     zero = client.put(np.array(1.0))
     shaped = client.put(np.arange(4.0))
+    alone = client.put(np.arange(4.0))[1:]
 
     def function():
-        nonlocal zero
+        nonlocal zero, alone
         a[0] = 7
+        alone += 1
         zero += 1
         shaped[0] = 9
         shaped.shape = (2, 2)
@@ -86,6 +89,7 @@ def test_a_traced_function_returns_what_it_refers_to_and_writes():
     returned += 1
     assert (a.get().tolist(), part.get().tolist(), number.get(), zero.get()) == ([8, 2, 3, 4], [8, 2], 2, 2)
     assert shaped.get().tolist() == [[9, 1], [2, 3]]
+    assert alone.get().tolist() == [2, 3, 4]
 
 
 @pytest.mark.parametrize(

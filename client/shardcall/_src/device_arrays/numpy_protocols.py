@@ -156,10 +156,10 @@ def apply_function(functions: Any, function: Callable[..., Any], args: Sequence[
     casting = "unsafe" if function.__name__ in _TO_ANY_TYPE else named.get("casting", "same_kind")
     with writing_to(out or ()):
         results = run(*positional, **_options(name, run, named))
-        return results if out is None else _given(functions, function, positional, results, out, casting)
+        return results if out is None else _copied(functions, function, positional, results, out, casting)
 
 
-def _given(
+def _copied(
     functions: Any,
     function: Callable[..., Any],
     operands: Sequence[Any],

@@ -401,7 +401,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         if not self._is_writeable:
             raise ValueError("assignment destination is read-only")
         with self._write_lock.of_process():
-            if self._store.name or self._store.is_only_of(self):
+            is_traced = self._owner._present(self) is not self  # so that its values are those of a later call
+            if not is_traced and (self._store.name or self._store.is_only_of(self)):
                 _ = self._version  # the present values of a name; a view that nobody shares becomes an array
             with views_lock():
                 base = self._store
@@ -688,7 +689,8 @@ class FlatElements:
         return self.base.flatten()[key]
 
     def __setitem__(self, key: Any, values: Any) -> None:
-        self.base.put(np.arange(self.base.size)[key], values)
+        with self.base._writing():  # which refuses it before the index does
+            self.base.put(np.arange(self.base.size)[key], values)
 
 
 def find_remote_array(value: object) -> RemoteArray | None:

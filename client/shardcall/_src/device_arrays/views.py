@@ -61,12 +61,12 @@ class ViewStep(NamedTuple):
         """Returns the index that it is, which selects and is no transpose, of an array of a shape."""
         if self.name == "getitem":
             return self.basic_index
-        is_new, given = self.name == "expand_dims", dict(self.arguments).get("axis")
+        is_new, axis = self.name == "expand_dims", dict(self.arguments).get("axis")
         ndim = len(self.type.shape if is_new else shape)
-        if given is None:
+        if axis is None:
             axes = {i for i in range(ndim) if self.name == "flip" or shape[i] == 1}
         else:
-            axes = {axis % ndim for axis in (given if isinstance(given, tuple) else (given,))}
+            axes = {i % ndim for i in (axis if isinstance(axis, tuple) else (axis,))}
         item = {"expand_dims": None, "squeeze": 0, "flip": slice(None, None, -1)}[self.name]
         return basic_index(shape, tuple(item if i in axes else slice(None) for i in range(ndim)))
 
@@ -188,8 +188,8 @@ def _combined(x: Array, steps: Sequence[ViewStep]) -> tuple[ViewStep, ...] | Non
     axes: list[int] = [*range(ndim)]  # of the view, as those of the array; -1 for new ones
     for step in steps:
         if step.name == "transpose":
-            given = dict(step.arguments).get("axes")
-            axes = axes[::-1] if given is None else [axes[i] for i in given]
+            order = dict(step.arguments).get("axes")
+            axes = axes[::-1] if order is None else [axes[i] for i in order]
             continue
         index = step.index_of([1 if axis < 0 else sizes[axis] for axis in axes])
         for axis, start, size, gap in zip(axes, index.starts, index.sizes, index.steps, strict=True):
@@ -211,8 +211,8 @@ def _combined(x: Array, steps: Sequence[ViewStep]) -> tuple[ViewStep, ...] | Non
     if new is None:
         return combined
     news = iter(inserted)
-    order = tuple(next(news) if axis < 0 else sorted(kept).index(axis) for axis in axes)
-    return (*combined, ViewStep("transpose", (), (("axes", order),), steps[-1].type))
+    permutation = tuple(next(news) if axis < 0 else sorted(kept).index(axis) for axis in axes)
+    return (*combined, ViewStep("transpose", (), (("axes", permutation),), steps[-1].type))
 
 
 def index_step(index: BasicIndex, dtype: DType) -> ViewStep:

@@ -50,7 +50,7 @@ def views_lock() -> threading.RLock:
 
 
 class _Process:
-    """What the locks of this process have in common.
+    """The common part of the locks of this process.
 
     Attributes:
         key: differs from that of a process that was forked.
