@@ -1,5 +1,6 @@
 """Parts of a call stream: its arrays, its memory, its answers, and its end with the token or the client."""
 
+import gc
 import random
 import weakref
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from end_to_end.messages import call
-from end_to_end.raw_stream import cancel, delete, prepare, put
+from end_to_end.raw_stream import cancel, delete, item, prepare, put
 from google.rpc import status_pb2
 from rows import rows
 from server.fake_calls import FakeServerCall, RunningStage
@@ -152,6 +153,14 @@ def test_a_slot_that_is_assigned_again_has_the_memory_of_one_prepared_call():
     for _ in range(2):
         stream.send(large)
         assert stream.budget.high_water_bytes == 2 * STEP
+
+
+def test_a_slot_of_a_call_that_is_refused_keeps_no_message():
+    stream = Stream()
+    for number in range(3):
+        stream.send(item(number) if number else prepare(of=call(parameters={"text": "k" * 5_000})))
+        assert stream.stream._prepared[0].__traceback__ is None
+    assert all("5000 characters" in message for message in stream.failures().values())
 
 
 def test_the_budget_holds_what_streams_hold_within_a_step():
@@ -354,6 +363,12 @@ def test_a_failure_is_kept_without_the_memory_of_its_call(arrays):
         claim.failed(error)
     assert references[0]() is None
     check_late(arrays, A, BROKEN)
+    late = arrays.claim("", [A], [])
+    late.failed(resolving(late).exception(0))
+    references.append(weakref.ref(late))
+    del late
+    gc.collect()
+    assert references[1]() is None
 
 
 @pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])
