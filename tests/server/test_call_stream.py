@@ -214,6 +214,10 @@ def test_a_plan_is_sent_once_and_of_more_than_there_are_slots_the_one_unused_for
     assert [answer.plan_slot for answer in answers(queue, *plans[:256])] == list(range(256))
     got = answers(queue, plans[0], plans[256], plans[1], plans[256])
     assert [(answer.plan_slot, answer.plan.kernel) for answer in got] == [(0, ""), (1, "256"), (2, "1"), (1, "")]
+    large = [kernel_pb2.Plan(strategy_reason=300_000 * "x") for _ in range(4)]
+    queue = AnswerQueue()
+    slots = [answers(queue, plan)[0].plan_slot for plan in (*large, *large[2:], large[0])]
+    assert slots == [0, 1, 2, 0, 2, 0, 1], "three are not too large together"
 
 
 def test_answers_have_the_transfers_of_their_call_and_an_error_comes_after_those_before_it():
