@@ -5,7 +5,7 @@ import random
 import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from unittest.mock import Mock
 
 import numpy as np
@@ -27,7 +27,7 @@ from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.drain import Drain
-from shardcall_server.frontend.services import streamed_arrays
+from shardcall_server.frontend.services import call_stream, streamed_arrays
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_stream import ServerCallStream, StreamLimits
 from shardcall_server.frontend.services.result_window import ResultWindow
@@ -155,12 +155,25 @@ def test_a_slot_that_is_assigned_again_has_the_memory_of_one_prepared_call():
         assert stream.budget.high_water_bytes == 2 * STEP
 
 
-def test_a_slot_of_a_call_that_is_refused_keeps_no_message():
+class Request:
+    """What a call has in its frames."""
+
+    references: ClassVar[list[weakref.ref[Any]]] = []
+
+    @classmethod
+    def fail(cls, *_: Any) -> None:
+        request = cls()
+        cls.references.append(weakref.ref(request))
+        raise CallError(BROKEN.reason, BROKEN.message)
+
+
+def test_a_slot_of_a_call_that_is_refused_keeps_no_message(monkeypatch):
+    monkeypatch.setattr(call_stream, "prepared_call", Request.fail)
     stream = Stream()
-    for number in range(3):
-        stream.send(item(number) if number else prepare(of=call(parameters={"text": "k" * 5_000})))
-        assert stream.stream._prepared[0].__traceback__ is None
-    assert all("5000 characters" in message for message in stream.failures().values())
+    stream.send(prepare())
+    assert Request.references.pop()() is None
+    stream.send(item(1), item(2))
+    assert {*stream.failures().values()} == {BROKEN.message}
 
 
 def test_the_budget_holds_what_streams_hold_within_a_step():
@@ -350,29 +363,19 @@ def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays,
 
 
 def test_a_failure_is_kept_without_the_memory_of_its_call(arrays):
-    class Request:
-        """What a call has in its frames."""
-
-    references = []
-
-    def run() -> None:
-        request = Request()
-        references.append(weakref.ref(request))
-        raise CallError(Reason.INVALID_SHAPE, "no such shape")
-
     claim = arrays.claim("", [], [A])
     try:
-        run()
+        Request.fail()
     except CallError as error:
         claim.failed(error)
-    assert references[0]() is None
+    assert Request.references.pop()() is None
     check_late(arrays, A, BROKEN)
     late = arrays.claim("", [A], [])
     late.failed(resolving(late).exception(0))
-    references.append(weakref.ref(late))
+    reference = weakref.ref(late)
     del late
     gc.collect()
-    assert references[1]() is None
+    assert reference() is None
 
 
 @pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])
