@@ -108,6 +108,10 @@ class CallError(Exception):
         self.field = field
         self.metadata = dict(metadata or {})
 
+    def copy(self) -> CallError:
+        """Returns the error to be kept or raised again: without the traceback, which has the call and its messages."""
+        return CallError(self.reason, self.message, field=self.field, metadata=self.metadata)
+
 
 def shorten(value: object, limit: int = 120) -> str:
     """Returns a value's repr; a long one is cut off and followed by its length.

@@ -13,6 +13,7 @@ from server.test_program_cache import OPERANDS, Session, done, failed
 from server import test_program_cache
 from shardcall.v1 import kernel_pb2
 from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.autotune import session_tuner
 from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.session_tuner import SessionTuner
 from shardcall_server.frontend.autotune.tuning_cache import TuningCache
@@ -206,6 +207,17 @@ def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(auto
     assert recent[1].plan.strategy == "b"
     assert [find(programs, axis=axis).program.key for axis in (0, 1)] == ["b", "b"]
     assert mesh.evicted == ["a"]
+
+
+def test_of_many_calls_behind_one_trial_the_first_get_its_result(autotuner, monkeypatch):
+    monkeypatch.setattr(session_tuner, "_MAX_CALLS", 1)
+    mesh = Mesh()
+    mesh.idle = False
+    programs = cache(mesh, autotuner)
+    assert {find(programs, axis=axis).program.key for axis in (0, 1)} == {"a"}
+    mesh.idle = True
+    wait_for(lambda: find(programs).program.key == "b")
+    assert find(programs, axis=1).program.key == "a"
 
 
 def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(autotuner):

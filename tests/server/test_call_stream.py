@@ -1,16 +1,17 @@
 """Parts of a call stream: its arrays, its memory, its answers, and its end with the token or the client."""
 
+import gc
 import random
 import weakref
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from end_to_end.messages import call
-from end_to_end.raw_stream import cancel, delete, prepare, put
+from end_to_end.raw_stream import cancel, delete, item, prepare, put
 from google.rpc import status_pb2
 from rows import rows
 from server.conftest import refusal, refused
@@ -26,7 +27,7 @@ from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.drain import Drain
-from shardcall_server.frontend.services import streamed_arrays
+from shardcall_server.frontend.services import call_stream, streamed_arrays
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_stream import ServerCallStream, StreamLimits
 from shardcall_server.frontend.services.result_window import ResultWindow
@@ -154,6 +155,27 @@ def test_a_slot_that_is_assigned_again_has_the_memory_of_one_prepared_call():
         assert stream.budget.high_water_bytes == 2 * STEP
 
 
+class Request:
+    """What a call has in its frames."""
+
+    references: ClassVar[list[weakref.ref[Any]]] = []
+
+    @classmethod
+    def fail(cls, *_: Any) -> None:
+        request = cls()
+        cls.references.append(weakref.ref(request))
+        raise CallError(BROKEN.reason, BROKEN.message)
+
+
+def test_a_slot_of_a_call_that_is_refused_keeps_no_message(monkeypatch):
+    monkeypatch.setattr(call_stream, "prepared_call", Request.fail)
+    stream = Stream()
+    stream.send(prepare())
+    assert Request.references.pop()() is None
+    stream.send(item(1), item(2))
+    assert {*stream.failures().values()} == {BROKEN.message}
+
+
 def test_the_budget_holds_what_streams_hold_within_a_step():
     budget = MemoryBudget(100 * MIB, 100 * MIB)
     memory = StreamMemory(budget, "ann")
@@ -205,6 +227,10 @@ def test_a_plan_is_sent_once_and_of_more_than_there_are_slots_the_one_unused_for
     assert [answer.plan_slot for answer in answers(queue, *plans[:256])] == list(range(256))
     got = answers(queue, plans[0], plans[256], plans[1], plans[256])
     assert [(answer.plan_slot, answer.plan.kernel) for answer in got] == [(0, ""), (1, "256"), (2, "1"), (1, "")]
+    large = [kernel_pb2.Plan(strategy_reason=300_000 * "x") for _ in range(4)]
+    queue = AnswerQueue()
+    slots = [answers(queue, plan)[0].plan_slot for plan in (*large, *large[2:], large[0])]
+    assert slots == [0, 1, 2, 0, 2, 0, 1], "three are not too large together"
 
 
 def test_answers_have_the_transfers_of_their_call_and_an_error_comes_after_those_before_it():
@@ -323,23 +349,19 @@ def test_a_failure_reaches_the_calls_that_need_its_results_early_or_late(arrays,
 
 
 def test_a_failure_is_kept_without_the_memory_of_its_call(arrays):
-    class Request:
-        """The arrays and the program of a call's frames."""
-
-    references = []
-
-    def run() -> None:
-        request = Request()
-        references.append(weakref.ref(request))
-        raise CallError(Reason.INVALID_SHAPE, "no such shape")
-
     claim = arrays.claim("", [], [A])
     try:
-        run()
+        Request.fail()
     except CallError as error:
         claim.failed(error)
-    assert references[0]() is None
+    assert Request.references.pop()() is None
     check_late(arrays, A, BROKEN)
+    late = arrays.claim("", [A], [])
+    late.failed(resolving(late).exception(0))
+    reference = weakref.ref(late)
+    del late
+    gc.collect()
+    assert reference() is None
 
 
 @pytest.mark.parametrize("results", [[A, A], [B]], ids=["in one call", "of another call"])

@@ -81,7 +81,7 @@ def failed(error: Exception) -> Future[link_pb2.WorkerMessage]:
     return future
 
 
-def cache(session: Session, programs: int = 10, nbytes: int = 1000) -> ProgramCache:
+def cache(session: Session, programs: int = 10, nbytes: int = 100_000) -> ProgramCache:
     return ProgramCache(session, ProgramLimits(programs, nbytes, 1 << 20))
 
 
@@ -129,7 +129,7 @@ def test_no_call_continues_under_the_launch_lock():
 
 
 def test_the_oldest_use_goes_first_by_count_and_by_bytes_and_those_of_a_client_with_many():
-    for limit, names, evicted in (({"programs": 3}, "abcad", ["b"]), ({"nbytes": 25}, "abc", ["a"])):
+    for limit, names, evicted in (({"programs": 3}, "abcad", ["b"]), ({"nbytes": 1000}, "abc", ["a"])):
         session = Session(named)
         programs = cache(session, **limit)
         for name in names:
@@ -276,6 +276,15 @@ def test_the_oldest_aliases_are_dropped():
     table = ProgramTable(ProgramLimits(2, 1000, 0, max_aliases=2), lambda program: None, threading.RLock())
     add(table, "a", "x", "y", "z")
     assert [table.get(CallKey(call)) is not None for call in (b"x", b"y", b"z")] == [False, True, True]
+
+
+def test_the_plans_of_calls_count_as_memory_of_their_programs(table, evicted):
+    add(table, "a", "x")
+    program = add(table, "b", "y")
+    for call, left in ((b"y", 500), (b"y", 500), (b"z", 600)):
+        assert evicted == []
+        table.alias(CallKey(call), CacheEntry(program, kernel_pb2.Plan(strategy_reason=left // 15 * "x"), HIT))
+    assert evicted == ["a"]
 
 
 class SlowSession(Session):

@@ -20,6 +20,7 @@ from shardcall_worker.v1 import link_pb2
 
 _MIN_TIMED_BYTES = 64 << 10  # a smaller call takes longer to reach the mesh than with any strategy
 _MAX_ABANDONED = 4096
+_MAX_CALLS = 1024  # that get the result of a trial; others follow the rule until they are compiled again
 
 
 @dataclass(eq=False)
@@ -31,7 +32,7 @@ class _PendingTuning:
         rule: the entry of the strategy that the kernel's rule chose.
         is_awaited: whether calls wait for the trial.
         waiting: those calls, with their entries by the rule.
-        calls: all calls.
+        calls: the calls, or the first of them.
         candidates: the candidates' entries, whose programs are pinned, by strategy.
     """
 
@@ -81,7 +82,8 @@ class SessionTuner(StrategyPolicy):
             pending.is_awaited = self._autotuner.start_now(trial)
             if pending.is_awaited or self._autotuner.schedule(trial):
                 self._pending[key] = pending
-        pending.calls.add(compilation.key)
+        if pending.is_awaited or len(pending.calls) < _MAX_CALLS:
+            pending.calls.add(compilation.key)
         if pending.is_awaited:
             pending.waiting[compilation.key] = compilation, entry
             return None

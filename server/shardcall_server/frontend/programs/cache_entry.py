@@ -40,7 +40,7 @@ class CachedProgram:
         iteration_s: the time of one of its iterations, in seconds; 0 before the first.
         is_slow: whether the last run took longer than 10 ms; True before the first.
         evicted: whether the mesh was sent its eviction; changes while the table's launch lock is held.
-        aliases: the calls that find it, oldest first.
+        aliases: the calls that find it, oldest first, and the memory of their plans in bytes.
         pins: the number of trials that need it; until it is 0, the program stays without aliases.
     """
 
@@ -60,7 +60,7 @@ class CachedProgram:
     iteration_s: float = 0.0
     is_slow: bool = True
     evicted: bool = False
-    aliases: OrderedDict[CallKey, None] = field(default_factory=OrderedDict)
+    aliases: OrderedDict[CallKey, int] = field(default_factory=OrderedDict)
     pins: int = 0
 
 

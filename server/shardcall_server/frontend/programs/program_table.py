@@ -12,6 +12,8 @@ from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, C
 from shardcall_server.frontend.programs.keys import CallKey, ProgramKey
 from shardcall_server.settings import client_share
 
+_PLAN_FACTOR = 15  # the memory of a plan, in bytes of its message; a program of 600 nodes has 57 kB
+
 
 @dataclass(frozen=True)
 class ProgramLimits:
@@ -19,7 +21,7 @@ class ProgramLimits:
 
     Attributes:
         max_programs: programs that are kept.
-        max_bytes: their estimated bytes together.
+        max_bytes: their estimated bytes together, with the plans of their calls.
         max_call_bytes: bytes of operands and results of one call.
         max_device_bytes: bytes on the devices while a program runs; 0 for what the devices have.
         max_aliases: calls that find one program.
@@ -54,7 +56,7 @@ class ProgramTable:
         self._programs: OrderedDict[ProgramKey, CachedProgram] = OrderedDict()
         self._entries: dict[CallKey, CacheEntry] = {}
         self._owners: Counter[str] = Counter()  # of the programs
-        self._bytes = 0
+        self._bytes = 0  # of the programs, and of large plans
         self.version = 0
 
     def __len__(self) -> int:
@@ -100,6 +102,9 @@ class ProgramTable:
             self._owners[program.owner] += 1
             self._bytes += program.program_bytes
         self._programs.move_to_end(program.key)
+        self._evict_excess()
+
+    def _evict_excess(self) -> None:
         while len(self) > self._limits.max_programs or (self._bytes > self._limits.max_bytes and len(self) > 1):
             self._evict(self._eviction_victim())
 
@@ -112,11 +117,16 @@ class ProgramTable:
         self.version += 1
         before = self._entries.get(call)
         self._entries[call] = CacheEntry(program, entry.plan, HIT)
-        program.aliases[call] = None
+        nbytes = _PLAN_FACTOR * entry.plan.ByteSize()
+        self._bytes += nbytes - program.aliases.get(call, 0)
+        program.aliases[call] = nbytes
         if before is not None and before.program is not program:
             self._remove_alias(before.program, call)
         if len(program.aliases) > self._limits.max_aliases:
-            del self._entries[program.aliases.popitem(last=False)[0]]
+            oldest, nbytes = program.aliases.popitem(last=False)
+            del self._entries[oldest]
+            self._bytes -= nbytes
+        self._evict_excess()
 
     def pin(self, program: CachedProgram) -> None:
         """Keeps a program without aliases until it is unpinned; the bounds still apply."""
@@ -130,7 +140,7 @@ class ProgramTable:
         self._evict_unused(program)
 
     def _remove_alias(self, program: CachedProgram, call: CallKey) -> None:
-        program.aliases.pop(call, None)
+        self._bytes -= program.aliases.pop(call, 0)
         self._evict_unused(program)
 
     def _evict_unused(self, program: CachedProgram) -> None:
@@ -150,7 +160,7 @@ class ProgramTable:
         self._owners[program.owner] -= 1
         if not self._owners[program.owner]:
             del self._owners[program.owner]
-        self._bytes -= program.program_bytes
+        self._bytes -= program.program_bytes + sum(program.aliases.values())
         for call in program.aliases:
             del self._entries[call]
         self._on_evict(program)

@@ -13,6 +13,7 @@ from shardcall_server.frontend.services.streamed_call import CallOutcome
 _POLL_S = 0.5
 _FRAME_BYTES = 1 << 20
 _PLAN_SLOTS = 256
+_MAX_PLAN_BYTES = 1 << 20  # of their messages; decoded, they take 15 times as much
 
 
 class _Failure(NamedTuple):
@@ -28,6 +29,8 @@ class AnswerQueue:
     def __init__(self) -> None:
         self._queue: SimpleQueue[tuple[int, CallOutcome] | _Failure | Exception | None] = SimpleQueue()
         self._plans: OrderedDict[int, tuple[int, kernel_pb2.Plan]] = OrderedDict()
+        self._plan_bytes = 0
+        self._free_slots: list[int] = []  # below the highest one that a plan has had
 
     @property
     def is_empty(self) -> bool:
@@ -104,9 +107,7 @@ class AnswerQueue:
             return answer.ByteSize()
         assigned = self._plans.get(id(plan))
         if assigned is None:
-            slot = len(self._plans)
-            if slot == _PLAN_SLOTS:
-                _, (slot, _) = self._plans.popitem(last=False)
+            slot = self._slot_for(plan)
             self._plans[id(plan)] = slot, plan
             answer.plan.CopyFrom(plan)
         else:
@@ -116,3 +117,12 @@ class AnswerQueue:
         if transfers is not None and transfers.transfers:
             answer.transfers.extend(transfers.transfers)
         return answer.ByteSize()
+
+    def _slot_for(self, plan: kernel_pb2.Plan) -> int:
+        """Returns a free slot; of too many or too large plans, those unused for longest lose theirs."""
+        self._plan_bytes += plan.ByteSize()
+        while self._plans and (len(self._plans) == _PLAN_SLOTS or self._plan_bytes > _MAX_PLAN_BYTES):
+            _, (slot, oldest) = self._plans.popitem(last=False)
+            self._plan_bytes -= oldest.ByteSize()
+            self._free_slots.append(slot)
+        return self._free_slots.pop() if self._free_slots else len(self._plans)

@@ -297,7 +297,7 @@ class ServerCallStream:
             nbytes = PREPARED_FACTOR * message.ByteSize()
             self._memory.reserve(nbytes)
         except CallError as error:  # of the calls that name the slot
-            prepared, nbytes = error, 0
+            prepared, nbytes = error.copy(), 0
         self._prepared[message.slot], self._prepared_bytes[message.slot] = prepared, nbytes
 
     def _start(
@@ -351,7 +351,7 @@ class ServerCallStream:
                 field="slot",
             )
         if isinstance(prepared, CallError):
-            raise prepared.with_traceback(None)
+            raise prepared.copy()
         if message.result_handles and not prepared.message.keep_results:
             raise CallError(
                 Reason.MALFORMED_REQUEST,
@@ -409,7 +409,7 @@ class ServerCallStream:
                     field="number",
                 )
             if self._expired is not None:
-                raise self._refusal(self._expired.with_traceback(None))
+                raise self._refusal(self._expired.copy())
             for what, taken, limit, name in (
                 ("calls", len(self._items) + 1, limits.max_calls, "max_streamed_calls"),
                 ("bytes of operands", self._nbytes + item.nbytes, limits.max_bytes, "max_streamed_bytes"),

@@ -205,9 +205,9 @@ class StreamedArrays:
 
     def _note_failure(self, handles: Sequence[bytes], error: CallError) -> None:
         check_held(self._lock)
-        kept = CallError(error.reason, error.message, field=error.field, metadata=error.metadata)
+        kept = error.copy()
         for handle in handles:
-            self._failed[handle] = kept  # without the traceback, which has the call and its message
+            self._failed[handle] = kept
             if len(self._failed) > _MAX_FAILED:
                 self._failed.popitem(last=False)
 
@@ -248,7 +248,7 @@ class ArrayClaim:
         for i, source in enumerate(self._sources):
             if isinstance(source, CallError):
                 call.is_dependent = True
-                raise source.with_traceback(None)
+                raise source.copy()
             resident: ResidentArray | None
             if isinstance(source, Promise):
                 resident = await wait_computed(call, source, self.operands[i], self._fields[i])
