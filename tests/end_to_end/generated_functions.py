@@ -1,20 +1,24 @@
 """Random differentiable functions with loops, masks and writes, as text for arrays on the mesh and as text for JAX."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+Shape = tuple[int, ...]
+
+_SMOOTH = ("np.sin({})", "np.tanh({})", "np.arctan({})", "np.exp(np.sin({}))", "np.log1p(np.square({}))")
 _UNARY = (
-    *("np.sin({})", "np.tanh({})", "np.arctan({})", "np.exp(np.sin({}))", "np.log1p(np.square({}))", "-{}", "{} ** 3"),
-    *("np.sqrt(1 + np.square({}))", "1 / (2 + np.cos({}))", "np.abs({})", "np.cumsum({}, -1)", "np.flip({})"),
+    *(*_SMOOTH, "-{}", "{} ** 3", "np.sqrt(1 + np.square({}))", "1 / (2 + np.cos({}))", "np.abs({})"),
+    *("np.cumsum({}, -1)", "np.flip({})", "np.sort({}, -1)", "np.roll({}, 1, -1)"),
 )
 _BINARY = ("{} + {}", "{} - {}", "{} * {}", "np.maximum({}, {})", "np.arctan2({}, 3 + np.cos({}))", "np.hypot({}, {})")
-_REDUCTIONS = ("np.sum", "np.max", "np.prod")
 _ON_POSITIVE = ("np.sqrt({})", "np.log({})", "1 / {}", "{} ** -0.5", "{} ** 1.5", "np.log({}) * np.sqrt({})")
-"""Functions that have no derivative at 0."""
-_TRIES = 20
+"""Functions without a derivative at 0."""
+_UFUNCS = ("np.sqrt({}", "np.log({}", "np.divide(1, {}", "np.power({}, -0.5")
+_WRITES = (("=", "set"), ("+=", "add"), ("*=", "multiply"))
+_KEYS = ("1:", "::2", "-1", "...", ":-1", "::-1")
+_KEYS_OF_MATRICES = (*_KEYS, ":, 1:", ":, 0")
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,10 @@ class GeneratedFunction:
     """A function of ``x`` and ``d`` that returns one number.
 
     Attributes:
-        ours: its source, with masks and writes; calls ``np``, ``xp`` and ``repeat``.
-        jax: its source in JAX's terms, where all elements are computed and none is written to.
-        x: a value of x.
-        d: a value of d, with NaN, infinity and 0 among its elements, which the function takes by masks alone.
+        ours: its source, with masks and writes.
+        jax: its source for `jax.numpy`, which computes all elements and writes to none.
+        x: [rows, columns] a value of x, with a 0.
+        d: [columns] a value of d, with elements such as NaN, infinity and 0, which the function takes by masks alone.
     """
 
     ours: str
@@ -34,242 +38,205 @@ class GeneratedFunction:
     d: np.ndarray
 
 
-def generated_function(seed: int) -> GeneratedFunction:
-    """Returns the function of a seed."""
+def generated_function(seed: int, max_statements: int) -> GeneratedFunction:
+    """Returns the function of a seed, of two statements or more."""
     chance, values = random.Random(seed), np.random.default_rng(seed)
-    count, rows = chance.choice((3, 5, 8)), chance.choice((2, 3))
-    x, d = values.normal(size=(rows, count)), values.normal(size=count)
+    x, d = values.normal(size=(chance.choice((2, 3)), chance.choice((3, 5, 8)))), values.normal(size=8)
+    d = d[: x.shape[1]]
     x[0, 0], d[:3] = 0, chance.sample((np.nan, np.inf, 0.0, -1.0, 2.0), 3)
-    draw = _Drawing(chance, {"x": x.shape, "d": d.shape}, {"d"})
-    draw.write("a = x + 0.5 * x", "b = x[0] * 1.5")
-    draw.shapes |= {"a": x.shape, "b": d.shape}
-    draw.statements(chance.randint(2, 4), depth=1)
-    total = " + ".join(f"np.sum({name})" for name in draw.shapes if name not in "xd")
-    draw.write(f"return {total}")
-    ours, jax = ("def f(x, d):\n" + "\n".join(f"    {line}" for line in lines) for lines in (draw.ours, draw.jax))
-    return GeneratedFunction(ours, jax, x, d)
+    body = _Body(chance, {"x": x.shape, "d": d.shape})
+    body.write("a = x + 0.5 * x", "b = x[0] * 1.5")
+    body.shapes |= {"a": x.shape, "b": d.shape}
+    body.add_statements(chance.randint(2, max_statements), depth=1)
+    body.write("return " + " + ".join(f"np.sum({name})" for name in body.shapes if name not in "xd"))
+    return GeneratedFunction(*("\n    ".join(["def f(x, d):", *lines]) for lines in (body.ours, body.jax)), x, d)
 
 
-class _Drawing:
-    """A function or the body of a loop that is being drawn.
+class _Body:
+    """The lines of a function or of the body of a loop.
 
     Attributes:
-        ours: its lines for arrays on the mesh.
-        jax: its lines for JAX.
-        shapes: the shapes of the variables that expressions may take.
+        ours: the lines for arrays on the mesh.
+        jax: those for JAX.
+        shapes: the shapes of variables. Those at the beginning are not written to, and ``d`` is taken by masks alone.
 
     Args:
-        chance: draws.
+        chance: chooses.
         shapes: as the attribute.
-        unsafe: the names of those that are taken by masks alone.
-        fixed: the names of those that are not written to.
+        prefix: begins the names of new variables.
     """
 
-    def __init__(
-        self, chance: random.Random, shapes: dict[str, tuple[int, ...]], unsafe: set[str], prefix: str = ""
-    ) -> None:
-        self.chance = chance
-        self.shapes = shapes
+    def __init__(self, chance: random.Random, shapes: dict[str, Shape], prefix: str = "") -> None:
         self.ours: list[str] = []
         self.jax: list[str] = []
-        self._unsafe = unsafe
-        self._fixed = {*shapes}
+        self.shapes = shapes
+        self._chance = chance
+        self._outer = {*shapes}
         self._prefix = prefix
         self._count = 0
 
     def write(self, *lines: str) -> None:
-        """Adds lines that are the same for both."""
+        """Adds lines that both have."""
         self.ours += lines
         self.jax += lines
 
-    def statements(self, count: int, depth: int) -> None:
-        """Draws statements, among them loops that are so many levels deep."""
-        kinds: list[Callable[[], None]] = [
-            *(self._assigned, self._masked_write, self._masked_write, self._masked_reduction, self._masked_ufunc),
-            *(self._slice_write, self._view_write, self._repeated_index),
-        ]
-        loops = [self._scan, self._scan, self._fori_loop, self._repeat, self._while_loop, self._branch]
+    def add_statements(self, count: int, depth: int) -> None:
+        """Adds random statements, among them loops and branches that are so many levels deep."""
+        plain = (
+            *(self._assign, self._write_masked, self._write_masked, self._reduce_masked, self._reduce_masked),
+            *(self._compute_where, self._write_slice, self._write_view, self._add_at),
+        )
+        nested = (self._scan, self._scan, self._fori_loop, self._repeat, self._while_loop, self._branch)
         for _ in range(count):
-            if depth and self.chance.random() < 0.4:
-                self.chance.choice(loops)(depth)
+            if depth and self._chance.random() < 0.4:
+                self._chance.choice(nested)(depth)
             else:
-                self.chance.choice(kinds)()
+                self._chance.choice(plain)()
 
-    def name(self, *, ndim: int | None = None, is_written: bool = False, is_any: bool = False) -> str:
-        """Draws a variable: with a number of axes, one that may be written to, or also one of masks alone."""
-        names = [
-            name
-            for name, shape in self.shapes.items()
-            if ndim in (None, len(shape)) and (is_any or name not in self._unsafe)
-        ]
-        if is_written:
-            names = [name for name in names if name not in self._fixed and self.shapes[name]] or [self._new_array()]
-        return self.chance.choice(names[-5:])
+    def expression(self, shape: Shape, depth: int = 2) -> str:
+        """Returns a random expression that broadcasts to a shape, and is no view."""
+        form = self._chance.choice(_BINARY if depth and self._chance.random() < 0.5 else _UNARY if shape else _SMOOTH)
+        return f"({form.format(*(self._part(shape, depth - 1) for _ in range(form.count('{}'))))})"
 
-    def expression(self, shape: tuple[int, ...], depth: int = 2) -> str:
-        """Draws an expression that broadcasts to a shape; its value is no view."""
-        form = self.chance.choice(_BINARY if depth and self.chance.random() < 0.5 else _UNARY)
-        if not shape and ("cumsum" in form or "flip" in form):
-            form = "np.sin({})"
-        parts = (self._part(shape, depth - 1) for _ in range(form.count("{}")))
-        return f"({form.format(*parts)})"
-
-    def _part(self, shape: tuple[int, ...], depth: int) -> str:
-        if depth > 0 and self.chance.random() < 0.4:
+    def _part(self, shape: Shape, depth: int) -> str:
+        if depth > 0 and self._chance.random() < 0.4:
             return self.expression(shape, depth)
-        fit = [name for name, other in self.shapes.items() if other == shape and name not in self._unsafe]
-        larger = [
-            name for name, other in self.shapes.items() if other[1:] == shape and other and name not in self._unsafe
-        ]
-        parts = [
-            *fit,
-            *fit,
-            *(f"{self.chance.choice(('np.mean', 'np.max', 'np.prod'))}({n}, 0)" for n in larger),
-            *(f"{name}[{self.chance.randint(-1, 1)}]" for name in larger),
-        ]
-        return self.chance.choice(parts or [f"{self.chance.uniform(-2, 2):.2f}"])
+        names = [name for name in self.shapes if name != "d"]
+        parts = [name for name in names if self.shapes[name] == shape] * 2
+        for name in names:
+            if self.shapes[name] and self.shapes[name][1:] == shape:
+                function = self._chance.choice(("np.mean", "np.max", "np.prod"))
+                parts += [f"{function}({name}, 0)", f"{name}[{self._chance.randint(-1, 1)}]"]
+        number = f"{self._chance.uniform(-2, 2):.2f}"
+        return self._chance.choice(parts or [f"np.full({shape}, {number})" if shape else number])
 
-    def _new(self, shape: tuple[int, ...]) -> str:
+    def _name(self, *, with_axes: bool = False, with_d: bool = False) -> str:
+        """Returns one of the last variables."""
+        names = [name for name in self.shapes if (self.shapes[name] or not with_axes) and (with_d or name != "d")]
+        return self._chance.choice(names[-5:])
+
+    def _target(self) -> str:
+        """Returns an array of this body, which can be written to."""
+        names = [name for name in self.shapes if name not in self._outer and self.shapes[name]]
+        return self._chance.choice(names) if names else self._assign(with_axes=True)
+
+    def _new(self, shape: Shape) -> str:
         self._count += 1
         name = f"{self._prefix}v{self._count}"
         self.shapes[name] = shape
         return name
 
-    def _new_array(self) -> str:
-        shape = self.chance.choice([shape for shape in self.shapes.values() if shape])
-        text = f"np.zeros({shape}) + {self.expression(shape)}"
+    def _assign(self, *, with_axes: bool = False) -> str:
+        shape = self.shapes[self._name(with_axes=with_axes)]
+        text = self.expression(shape)
         name = self._new(shape)
-        self.write(f"{name} = {text}")
+        self.write(f"{name} = np.zeros({shape}) + {text}")
         return name
 
-    def _assigned(self) -> None:
-        shape = self.chance.choice([*self.shapes.values()])
-        text = self.expression(shape)
-        self.write(f"{self._new(shape)} = np.zeros({shape}) + {text}")
-
-    def _mask(self, name: str) -> tuple[str, str]:
-        """Draws a mask, and a function without a derivative elsewhere."""
-        if name in self._unsafe:
-            return f"np.isfinite({name}) & ({name} > 0)", self.chance.choice((*_ON_POSITIVE, *_UNARY[:5]))
-        return f"{name} > {self.chance.choice(('0', '0.3'))}", self.chance.choice(_ON_POSITIVE)
-
-    def _masked_write(self) -> None:
-        y = self.name(is_written=True)
-        mask, form = self._mask(y)
+    def _masked(self, y: str, form: str) -> tuple[str, str]:
+        """Returns a function of the elements where m is true, and for JAX of all, 1 where it is false."""
         scale = self._part((), 1)
-        new, safe = f"{y}[m]", f"np.where(m, {y}, 1.0)"
-        value, other = (f"{form.replace('{}', part)} * {scale}" for part in (new, safe))
-        self.write(f"m = {mask}")
-        self.ours.append(f"{y}[m] = {value}")
-        self.jax.append(f"{y} = np.where(m, {other}, {y})")
+        return f"{form.replace('{}', f'{y}[m]')} * {scale}", f"{form.replace('{}', f'np.where(m, {y}, 1.0)')} * {scale}"
 
-    def _masked_reduction(self) -> None:
-        y = self.name(is_any=True)
-        if not self.shapes[y]:
-            return self._assigned()
-        (mask, form), function = self._mask(y), self.chance.choice(_REDUCTIONS)
-        if self.chance.random() < 0.4:
-            mask = f"np.isfinite({y})" if y in self._unsafe else f"{y} >= np.mean({y})"
-            form, function = self.chance.choice(_UNARY[:5]), self.chance.choice(("np.mean", "np.var"))
-        scale = self._part((), 1)
-        value, other = (f"{form.replace('{}', part)} * {scale}" for part in (f"{y}[m]", f"np.where(m, {y}, 1.0)"))
+    def _where_positive(self, y: str) -> str:
+        """Defines m, true for positive elements; returns a function of these."""
+        self.write(f"m = np.isfinite({y}) & ({y} > 0)" if y == "d" else f"m = {y} > {self._chance.choice((0, 0.3))}")
+        return self._chance.choice(_ON_POSITIVE)
+
+    def _write_masked(self) -> None:
+        y = self._target()
+        ours, jax = self._masked(y, self._where_positive(y))
+        self.ours.append(f"{y}[m] = {ours}")
+        self.jax.append(f"{y} = np.where(m, {jax}, {y})")
+
+    def _reduce_masked(self) -> None:
+        y = self._name(with_axes=True, with_d=True)
+        if self._chance.random() < 0.5:
+            form, how = self._where_positive(y), self._chance.choice(("np.sum({}{})", "np.max({}{}, initial=-9)"))
+        else:  # of one element or more
+            self.write(f"m = np.isfinite({y})" if y == "d" else f"m = {y} >= np.mean({y})")
+            form, how = self._chance.choice(_SMOOTH), self._chance.choice(("np.mean({}{})", "np.var({}{})"))
+        ours, jax = self._masked(y, form)
         name = self._new(())
-        self.write(f"m = {mask}")
-        initial = ", initial=-1e9" if function == "np.max" else ""
-        self.ours.append(f"{name} = {function}({value}{initial})")
-        self.jax.append(f"{name} = {function}({other}, where=m{initial})")
+        self.ours.append(f"{name} = {how.format(ours, '')}")
+        self.jax.append(f"{name} = {how.format(jax, ', where=m')}")
 
-    def _masked_ufunc(self) -> None:
-        y = self.name(is_any=True)
-        if not self.shapes[y]:
-            return self._assigned()
-        mask, _ = self._mask(y)
-        text = self.expression(self.shapes[y])
+    def _compute_where(self) -> None:
+        y = self._name(with_axes=True, with_d=True)
+        self._where_positive(y)
+        text, ufunc = self.expression(self.shapes[y]), self._chance.choice(_UFUNCS)
         z = self._new(self.shapes[y])
-        self.write(f"m = {mask}", f"{z} = np.zeros({self.shapes[y]}) + {text}")
-        function = self.chance.choice(("np.sqrt({})", "np.log({})", "np.divide(1, {})", "np.power({}, -0.5)"))
-        self.ours.append(function.replace("{}", y)[:-1] + f", where=m, out={z})")
-        self.jax.append(f"{z} = np.where(m, {function.format(f'np.where(m, {y}, 1.0)')}, {z})")
+        self.write(f"{z} = np.zeros({self.shapes[y]}) + {text}")
+        self.ours.append(f"{ufunc.format(y)}, where=m, out={z})")
+        self.jax.append(f"{z} = np.where(m, {ufunc.format(f'np.where(m, {y}, 1.0)')}), {z})")
 
-    def _key(self, shape: tuple[int, ...]) -> str:
-        keys = ["1:", "::2", "-1", "...", ":-1", "::-1"]
-        return self.chance.choice([*keys, ":, 1:", ":, 0"] if len(shape) > 1 else keys)
-
-    def _slice_write(self) -> None:
-        y = self.name(is_written=True)
-        key = self._key(self.shapes[y])
-        part = np.empty(self.shapes[y])[eval(f"np.s_[{key}]", {"np": np})].shape  # of this file
-        text, (operator, method) = (
-            self.expression(part),
-            self.chance.choice((("=", "set"), ("+=", "add"), ("*=", "multiply"))),
-        )
+    def _write_slice(self) -> None:
+        y = self._target()
+        key = self._chance.choice(_KEYS_OF_MATRICES if len(self.shapes[y]) > 1 else _KEYS)
+        part = eval(f"np.empty({self.shapes[y]})[{key}]", {"np": np})  # of this file
+        text, (operator, method) = self.expression(part.shape), self._chance.choice(_WRITES)
         self.ours.append(f"{y}[{key}] {operator} {text}")
         self.jax.append(f"{y} = {y}.at[{key}].{method}({text})")
 
-    def _view_write(self) -> None:
-        y = self.name(is_written=True)
-        scale = self._part((), 1)
+    def _write_view(self) -> None:
+        y, scale = self._target(), self._part((), 1)
         self.ours += [f"t = {y}[1:]", f"t *= {scale}", f"{y}[0] = t[-1]"]
         self.jax += [f"{y} = {y}.at[1:].multiply({scale})", f"{y} = {y}.at[0].set({y}[-1])"]
 
-    def _repeated_index(self) -> None:
-        y = self.name(is_written=True)
+    def _add_at(self) -> None:
+        y = self._target()
         text = self.expression(self.shapes[y][1:])
         self.ours.append(f"np.add.at({y}, [0, 1, 0], {text})")
         self.jax.append(f"{y} = {y}.at[np.array([0, 1, 0])].add({text})")
 
-    def _body(self, parameters: dict[str, tuple[int, ...]], depth: int) -> "_Drawing":
-        """Draws the lines of a body."""
-        self._count += 1
-        body = _Drawing(self.chance, {**self.shapes, **parameters}, self._unsafe, f"{self._prefix}v{self._count}_")
-        body.statements(self.chance.randint(1, 2), depth - 1)
-        return body
+    def _add_function(
+        self, head: str, shapes: dict[str, Shape], returned: str, results: list[Shape], depth: int
+    ) -> None:
+        """Adds a function of random statements.
 
-    def _add_body(self, body: "_Drawing", head: str) -> None:
+        Args:
+            head: its first line.
+            shapes: the shapes of its parameters.
+            returned: what it returns, in which expressions of the shapes of results stand.
+            results: these shapes.
+            depth: the number of levels of loops.
+        """
+        self._count += 1
+        body = _Body(self._chance, {**self.shapes, **shapes}, f"{self._prefix}v{self._count}_")
+        body.add_statements(self._chance.randint(1, 2), depth - 1)
+        body.write(f"return {returned.format(*map(body.expression, results))}")
         self.ours += [head, *(f"    {line}" for line in body.ours)]
         self.jax += [head, *(f"    {line}" for line in body.jax)]
 
     def _scan(self, depth: int) -> None:
-        xs = self.name()
-        if not (shape := self.shapes[xs]):
-            return self._assigned()
-        carry = self.chance.choice((shape[1:], ()))
-        begin = self.expression(carry)
-        body = self._body({"c": carry, "r": shape[1:]}, depth)
-        body.write(
-            f"return np.tanh({body.expression(carry)} * c) + c * 0.5, np.sin({body.expression(shape[1:])}) + 0 * r"
-        )
-        self._add_body(body, "def step(c, r):")
-        reverse = ", reverse=True" if self.chance.random() < 0.3 else ""
-        self.write(f"{self._new(carry)}, {self._new(shape)} = scan(step, np.zeros({carry}) + {begin}, {xs}{reverse})")
-        return None
+        xs = self._name(with_axes=True)
+        row = self.shapes[xs][1:]
+        carry = self._chance.choice((row, ()))
+        begin, reverse = self.expression(carry), self._chance.random() < 0.3
+        returned = "np.tanh({} * c) + c * 0.5, np.sin({}) + 0 * r"
+        self._add_function("def step(c, r):", {"c": carry, "r": row}, returned, [carry, row], depth)
+        names = f"{self._new(carry)}, {self._new(self.shapes[xs])}"
+        self.write(f"{names} = scan(step, np.zeros({carry}) + {begin}, {xs}, reverse={reverse})")
 
-    def _loop(self, depth: int, head: str, call: str) -> None:
-        y = self.name()
+    def _loop(self, depth: int, parameters: str, call: str) -> None:
+        y = self._name()
         shape = self.shapes[y]
-        body = self._body({"s": shape}, depth)
-        body.write(f"return np.sin({body.expression(shape)}) + s * 0.5")
-        self._add_body(body, head)
-        self.write(f"{self._new(shape)} = {call.format(y)}")
+        self._add_function(f"def step({parameters}):", {"s": shape}, "np.sin({}) + s * 0.5", [shape], depth)
+        self.write(f"{self._new(shape)} = {call.format(self._chance.randint(1, 4), y)}")
 
     def _fori_loop(self, depth: int) -> None:
-        self._loop(depth, "def step(i, s):", f"fori_loop(0, {self.chance.randint(1, 4)}, step, {{}})")
+        self._loop(depth, "i, s", "fori_loop(0, {0}, step, {1})")
 
     def _repeat(self, depth: int) -> None:
-        self._loop(depth, "def step(s):", f"repeat(step, {{}}, {self.chance.randint(1, 4)})")
+        self._loop(depth, "s", "repeat(step, {1}, {0})")
 
-    def _while_loop(self, depth: int) -> None:
-        y = self.name()
-        limit = self.chance.randint(3, 20)
-        self.write(
-            f"n = while_loop(lambda i: i * i < {limit}, lambda i: i + 1, 1)",
-            f"{self._new(self.shapes[y])} = {y} / n",
-        )
+    def _while_loop(self, _depth: int) -> None:
+        y = self._name()
+        self.write(f"n = while_loop(lambda i: i * i < {self._chance.randint(3, 20)}, lambda i: i + 1, 1)")
+        self.write(f"{self._new(self.shapes[y])} = {y} / n")
 
-    def _branch(self, depth: int) -> None:
-        y = self.name()
+    def _branch(self, _depth: int) -> None:
+        y = self._name()
         shape = self.shapes[y]
-        one, other = self.expression(shape), self.expression(shape)
-        self.write(
-            f"{self._new(shape)} = cond(np.sum({y}) > 0.2, lambda: {one} + np.zeros({shape}), lambda: {other} + np.zeros({shape}))"
-        )
+        then, otherwise = (f"lambda: np.zeros({shape}) + {self.expression(shape)}" for _ in range(2))
+        self.write(f"{self._new(shape)} = cond(np.sum({y}) > 0.2, {then}, {otherwise})")

@@ -1,4 +1,6 @@
-"""Random functions have the values, gradients, second derivatives and batches that JAX computes."""
+"""Random functions with loops, masks and writes have the values, derivatives and batches that JAX computes."""
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -7,60 +9,47 @@ import pytest
 from end_to_end.generated_functions import generated_function
 from jax import lax
 
-
-def results(f, x, d, xs, grad, value_and_grad, jvp, vmap, *, is_forward):
-    def gradient(x):
-        return grad(f)(x, d)
-
-    def along(v):
-        if is_forward:
-            return jvp(gradient, (x,), (v,))[1]
-        return grad(lambda x: (gradient(x) * v).sum())(x)
-
-    value, (by_x, by_d) = value_and_grad(f, argnums=(0, 1))(x, d)
-    directions = np.eye(x.size).reshape((x.size, *x.shape))
-    return value, by_x, by_d, vmap(along)(directions), vmap(gradient)(xs)
-
-
 NAMES = ("value", "gradient of x", "gradient of d", "second derivatives", "batch of gradients")
+LOOPS = ("scan", "fori_loop", "while_loop", "cond")
+FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
-def check(client, seed):
-    generated = generated_function(seed)
-    space = {"np": np, "scan": client.xp.scan, "fori_loop": client.xp.fori_loop, "cond": client.xp.cond}
-    space["while_loop"] = client.xp.while_loop
-    space["repeat"] = lambda f, x, n: client.jit(f).repeat(x, times=n)
-    exec(generated.ours, space)
-    theirs = {"np": jnp, "scan": lax.scan, "fori_loop": lax.fori_loop, "cond": lax.cond, "while_loop": lax.while_loop}
-    theirs["repeat"] = lambda f, x, n: lax.fori_loop(0, n, lambda _, x: f(x), x)
+def results(of, function, is_forward, x, d, xs):
+    """What a client or JAX computes of a function."""
+
+    def gradient(x):
+        return of.grad(function)(x, d)
+
+    def along(direction):
+        if is_forward:
+            return of.jvp(gradient, (x,), (direction,))[1]
+        return of.grad(lambda x: (gradient(x) * direction).sum())(x)
+
+    value, gradients = of.value_and_grad(function, argnums=(0, 1))(x, d)
+    return value, *gradients, of.vmap(along)(np.eye(x.size).reshape(-1, *x.shape)), of.vmap(gradient)(xs)
+
+
+def check(client, seed, max_statements):
+    """Compares what the client computes with what JAX computes of a generated function."""
+    generated = generated_function(seed, max_statements)
+    ours = {"np": np, **{name: getattr(client.xp, name) for name in LOOPS}}
+    ours["repeat"] = lambda f, x, times: client.jit(f).repeat(x, times=times)
+    theirs = {"np": jnp, **{name: getattr(lax, name) for name in LOOPS}}
+    theirs["repeat"] = lambda f, x, times: lax.fori_loop(0, times, lambda _, x: f(x), x)
+    exec(generated.ours, ours)  # of generated_functions.py
     exec(generated.jax, theirs)
-    x, is_forward = generated.x, seed % 2 == 0
-    arguments = (x, generated.d, np.stack([x, -x, x + 0.5]))
+    x, d = generated.x, generated.d
+    rest = d, np.stack([x, -x, x + 0.5])
     with jax.enable_x64(True):
-        expected = jax.jit(
-            lambda *args: results(
-                theirs["f"], *args, jax.grad, jax.value_and_grad, jax.jvp, jax.vmap, is_forward=is_forward
-            ),
-            compiler_options={"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True},
-        )(*arguments)
-    x = client.put(generated.x, mesh={"x": 4}) if seed % 4 == 0 else generated.x
-    actual = client.jit(
-        lambda *args: results(
-            space["f"], *args, client.grad, client.value_and_grad, client.jvp, client.vmap, is_forward=is_forward
-        )
-    )(x, *arguments[1:])
-    for name, ours, other in zip(NAMES, actual, expected, strict=True):
-        other = np.asarray(other)
-        scale = np.abs(other[np.isfinite(other)]).max(initial=1)
-        np.testing.assert_allclose(
-            ours.get(),
-            other,
-            rtol=1e-7,
-            atol=1e-9 * scale,
-            err_msg=f"seed {seed}: {name}\n{generated.ours}\n{generated.jax}",
-        )
+        expected = jax.jit(partial(results, jax, theirs["f"], seed % 2), compiler_options=FAST)(x, *rest)
+    placed = client.put(x, mesh={"x": 4}) if seed % 4 == 0 else x
+    actual = client.jit(lambda *args: results(client, ours["f"], seed % 2, *args))(placed, *rest)
+    for name, array, reference in zip(NAMES, actual, map(np.asarray, expected), strict=True):
+        scale = np.abs(reference[np.isfinite(reference)]).max(initial=1)
+        message = f"{name} of seed {seed}\n{generated.ours}\n{generated.jax}"
+        np.testing.assert_allclose(array, reference, rtol=1e-7, atol=1e-9 * scale, err_msg=message)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_functions_have_the_derivatives_of_jax(client, seed):
-    check(client, seed)
+    check(client, seed, 3)

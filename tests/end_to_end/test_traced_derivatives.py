@@ -274,6 +274,7 @@ def test_loops_without_derivatives_are_refused_while_traced(client):
     for call in (
         lambda: client.grad(halved)(x),
         lambda: client.grad(repeated)(x, 3),
+        lambda: client.grad(client.checkpoint(repeated))(x, 3),
         lambda: client.jvp(halved, (x,), (x,)),
         lambda: client.vjp(halved, x)[1](x),
         lambda: client.grad(in_a_branch)(x),

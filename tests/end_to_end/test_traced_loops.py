@@ -34,21 +34,6 @@ def test_loops_between_bounds_that_are_arguments(client, u):
     assert [len(plan.results) for plan in (before, loop, behind)] == [2, 3, 1]
 
 
-def test_loops_and_branches_have_derivatives(client, u):
-    xp = client.xp
-
-    def loss(u, k):
-        total, _ = xp.scan(lambda c, x: (c + x.sum(), None), 0.0, xp.fori_loop(0, 3, lambda i, s: s * u, u))
-        return xp.cond(u.sum() > -1e9, lambda: total * k, lambda: -total)
-
-    value, slope = client.value_and_grad(loss)(u, 2.0)
-    assert np.allclose(value.get(), 2 * (U**4).sum())
-    assert np.allclose(slope.get(), 8 * U**3)
-    within = client.checkpoint(lambda u, n: xp.fori_loop(0, n, lambda i, s: s * u, u).sum())
-    with pytest.raises(sc.TracingError, match="depends on values, such as a while_loop; give fori_loop"):
-        client.grad(within)(u, 3)
-
-
 def test_the_state_of_a_loop_keeps_its_types(client, u):
     xp = client.xp
     for body, message in (
