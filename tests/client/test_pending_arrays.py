@@ -364,6 +364,29 @@ def test_an_array_has_its_values_again_after_the_error_of_a_write_was_raised(cli
     assert h.get().tolist() == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(("fails", "is_dropped"), [(False, False), (True, False), (True, True)])
+def test_the_server_deletes_what_a_write_replaces_and_the_client_what_one_that_failed_has_left(
+    client, stream, memory, fails, is_dropped
+):
+    h = client.put(np.arange(4))
+    handles = []
+    for _ in range(3):
+        handles.append(bytes.fromhex(h.handle))
+        h += 1
+    assert [item for item in stream.sent if isinstance(item, list)] == [[handle] for handle in handles[:2]]
+    if fails:
+        stream.failures["add"] = INVALID
+    if is_dropped:
+        del h
+    stream.run()
+    if not is_dropped:
+        assert [*memory.stored] == (handles[:1] if fails else [handles[2], bytes.fromhex(h.handle)])
+        del h
+    client.put(0).delete()  # after what was dropped
+    stream.run()
+    assert not memory.stored
+
+
 def test_later_forks_do_not_wait_for_a_call_that_outlasted_one(client, stream):
     pending = pending_of(client)
     client.submit("add", 1.0, 1.0)
