@@ -152,7 +152,8 @@ def test_limits_of_memory_are_those_of_the_rpc_and_puts_wait_for_earlier_deletio
         h = client.put(np.zeros(1500))  # of which four fit
         for _ in range(50):
             h += 1
-        assert np.array_equal(client.put(h), np.full(1500, 50))
+        client.put(np.zeros(3000)).delete()
+        assert np.array_equal(h, np.full(1500, 50.0))
         for _ in range(20):  # arrays of dropped objects are deleted first
             del h
             h = client.put(np.zeros(6000))
