@@ -364,23 +364,27 @@ def test_an_array_has_its_values_again_after_the_error_of_a_write_was_raised(cli
     assert h.get().tolist() == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("fails", "is_dropped"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize(("fails", "is_dropped", "is_older"), [(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 0, 1), (1, 0, 1)])
 def test_the_server_deletes_what_a_write_replaces_and_the_client_what_one_that_failed_has_left(
-    client, stream, memory, fails, is_dropped
+    client, stream, memory, fails, is_dropped, is_older
 ):
+    pending_of(client).deletes_replaced = not is_older
     h = client.put(np.arange(4))
     handles = []
     for _ in range(3):
         handles.append(bytes.fromhex(h.handle))
         h += 1
-    assert [item for item in stream.sent if isinstance(item, list)] == [[handle] for handle in handles[:2]]
+    assert [item for item in stream.sent if isinstance(item, list)] == [
+        [handle] for handle in handles[:2] if not is_older
+    ]
     if fails:
         stream.failures["add"] = INVALID
     if is_dropped:
         del h
     stream.run()
     if not is_dropped:
-        assert [*memory.stored] == (handles[:1] if fails else [handles[2], bytes.fromhex(h.handle)])
+        there = [*handles[0 if is_older else 2 :], bytes.fromhex(h.handle)]
+        assert [*memory.stored] == (handles[:1] if fails else there)
         del h
     client.put(0).delete()  # after what was dropped
     stream.run()

@@ -490,7 +490,8 @@ class DeleteStreamedArrays(_message.Message):
     replaced_by: _builtins.bytes
     """The handle of a result of an earlier call of this stream, which replaces the
     arrays: they are deleted once that call has succeeded, and stay if it fails.
-    Empty if they are deleted in any case.
+    Empty if they are deleted in any case. One call replaces at most
+    `Limits.max_replaced_arrays`.
     """
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:

@@ -61,6 +61,7 @@ class CallSender:
         servers, limits = self._transport.servers, info.limits
         self.here = ServerIdentity(servers.address, info.epoch, servers.other_addresses)
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
+        self.pending.deletes_replaced = bool(limits.max_replaced_arrays)
         self.lease.renew_within(limits.lease_seconds or _DEFAULT_LEASE_S)
         for version in self.pending.results():
             version.server = self.here

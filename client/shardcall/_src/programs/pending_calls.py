@@ -336,11 +336,13 @@ class PendingCalls:
     Attributes:
         losses: the number of calls that failed because the mesh had lost an array.
         meters: as above.
+        deletes_replaced: whether the server deletes what a call replaces, which older ones leave to the client.
         keep: keeps an array that a call has not replaced, by its handle, while the object that stands for it exists.
     """
 
     def __init__(self, meters: Meters | None = None) -> None:
         self.meters = meters or Meters(False)
+        self.deletes_replaced = False
         self.keep: Callable[[bytes, ArrayVersion | None], object] = lambda *_: None
         self._unanswered: dict[PendingCall, None] = {}
         self.begin_anew()
@@ -442,13 +444,13 @@ class PendingCalls:
         return bool(calls)
 
     def replacement_of(self, handle: bytes) -> bytes | None:
-        """Returns the result of the call that has to succeed before an array is deleted; None while it is not sent.
+        """Returns the result of the call that has to succeed before an array is deleted.
 
         Args:
             handle: the handle of the array.
 
         Returns:
-            The handle of the result; empty if the array is deleted in any case.
+            The handle of the result; empty if the array is deleted in any case; None if it is not deleted yet.
         """
         call = self._replacing.get(handle)
         if call is None:
@@ -456,7 +458,7 @@ class PendingCalls:
         if not (call.is_recorded or call.is_failed or call in self._unanswered):  # nobody needed its results
             self._replacing.pop(handle, None)
             return b""
-        return call.sent_result or None
+        return (self.deletes_replaced and call.sent_result) or None
 
     def names(self, limit: int) -> dict[str, str]:
         """Returns the request ids and names of the oldest unanswered calls.
