@@ -228,7 +228,7 @@ class ArrayVersion:
 
     @property
     def stand_in(self) -> ArrayVersion | None:
-        """What stands for it where a write has replaced it, as long as that may be undone."""
+        """The object that stands for it where a write has replaced it, as long as that may be undone."""
         return None if self._stand_in is None else self._stand_in()
 
     def _new_stand_in(self) -> ArrayVersion:
