@@ -67,11 +67,6 @@ def version_of(array: RemoteArray) -> ArrayVersion:
     return array._version
 
 
-def replaced_bytes_of(client: Client) -> int:
-    """Returns the bytes of the values that unanswered writes have replaced."""
-    return pending_of(client)._replaced_bytes
-
-
 def leased_handles_of(client: Client) -> list[bytes]:
     """Returns the handles of the arrays under the lease."""
     return [*lease_of(client)._arrays]

@@ -29,6 +29,7 @@ class SentCall:
     lease_id: bytes
     request_id: str
     deadline: Any
+    number: int = 1
     cancelled: bool = False
     outcome: Any = None
     done: bool = False
@@ -125,8 +126,13 @@ class FakeCallStream:
     def answer(self, send, deadline, *, rerun=False):
         return send().result(deadline)
 
-    def delete(self, handles, *, with_named=False):
-        self.add(list(handles), lambda: [self.memory.stored.pop(handle, None) for handle in handles])
+    def delete(self, handles, *, with_named=False, replaced_by=b""):
+        def deed():
+            if not replaced_by or replaced_by in self.memory.stored:
+                for handle in handles:
+                    self.memory.stored.pop(handle, None)
+
+        self.add(list(handles), deed)
 
     def close(self):
         for sent, _ in self.items:

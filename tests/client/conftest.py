@@ -75,6 +75,7 @@ def default_info(**limits: int) -> Any:
 
 def with_call_streams(info: Any) -> Any:
     """Changes the description of a server to that of one with call streams."""
+    info.limits.max_replaced_arrays = 8
     info.limits.max_streamed_calls, info.limits.max_streamed_bytes, info.limits.max_prepared_calls = 64, 2**20, 8
     return info
 

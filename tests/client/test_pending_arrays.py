@@ -345,6 +345,33 @@ def test_a_forked_child_does_not_take_the_values_before_a_write_for_those_after_
             h.visualize()
 
 
+@pytest.mark.parametrize(("fails", "is_dropped", "is_older"), [(0, 0, 0), (1, 0, 0), (1, 1, 0), (0, 0, 1), (1, 0, 1)])
+def test_the_server_deletes_what_a_write_replaces_and_the_client_what_one_that_failed_has_left(
+    client, stream, memory, fails, is_dropped, is_older
+):
+    pending_of(client).deletes_replaced = not is_older
+    h = client.put(np.arange(4))
+    handles = []
+    for _ in range(3):
+        handles.append(bytes.fromhex(h.handle))
+        h += 1
+    assert [item for item in stream.sent if isinstance(item, list)] == [
+        [handle] for handle in handles[:2] if not is_older
+    ]
+    if fails:
+        stream.failures["add"] = INVALID
+    if is_dropped:
+        del h
+    stream.run()
+    if not is_dropped:
+        there = [*handles[0 if is_older else 2 :], bytes.fromhex(h.handle)]
+        assert [*memory.stored] == (handles[:1] if fails else there)
+        del h
+    client.put(0).delete()  # after what was dropped
+    stream.run()
+    assert not memory.stored
+
+
 def test_later_forks_do_not_wait_for_a_call_that_outlasted_one(client, stream):
     pending = pending_of(client)
     client.submit("add", 1.0, 1.0)

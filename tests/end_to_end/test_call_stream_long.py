@@ -146,6 +146,12 @@ def test_limits_of_memory_are_those_of_the_rpc_and_puts_wait_for_earlier_deletio
                 messages.append((caught.value.reason, caught.value.message))
         assert messages[0] == messages[1]
         assert messages[0][0] == "RESIDENT_LIMIT"
+        h.delete()
+        h = client.put(np.zeros(1500))  # of which four fit
+        for _ in range(50):
+            h += 1
+        client.put(np.zeros(3000)).delete()
+        assert np.array_equal(h, np.full(1500, 50.0))
         for _ in range(20):  # arrays of dropped objects are deleted first
             del h
             h = client.put(np.zeros(6000))

@@ -1,10 +1,11 @@
 """Writes to arrays that fail after they were submitted: the arrays have the values again that they had before."""
 
 import copy
+import gc
 
 import numpy as np
 import pytest
-from client_parts import leased_handles_of, replaced_bytes_of, sender_of, version_of
+from client_parts import leased_handles_of, version_of
 from rows import rows
 
 import shardcall as sc
@@ -154,22 +155,16 @@ def test_an_array_that_is_lost_before_the_write_is_lost_after_it(client, server)
 
 
 def test_earlier_values_are_deleted_once_a_write_is_answered(client):
+    gc.collect()  # what other tests have caught
     h = client.put(X)
     h[1:].get()
     for _ in range(50):
         h += 1
     assert np.array_equal(h, X + 50)
+    dropped = client.put(X)
+    dropped += 1
+    dropped *= 2
+    del dropped
     client.synchronize()
     client.put(X).delete()  # deletes what was dropped before
     assert leased_handles_of(client) == [version_of(h).handle]
-    assert not replaced_bytes_of(client)
-
-
-def test_writes_wait_while_earlier_values_take_much_memory(client, monkeypatch):
-    monkeypatch.setattr(sender_of(client), "_max_replaced_bytes", X.nbytes)
-    h, unanswered = client.put(X), []
-    for _ in range(20):
-        h += 1
-        unanswered.append(replaced_bytes_of(client) // X.nbytes)
-    assert max(unanswered) <= 2
-    assert np.array_equal(h, X + 20)

@@ -123,7 +123,7 @@ def test_arrays_that_a_function_refers_to_are_deleted_when_they_are_dropped(clie
         there = len(client.list())
         kept.clear()
         del traced
-        client.put(np.ones(3))  # which deletes dropped arrays
+        client.put(np.ones(3)).delete()  # after the dropped arrays
         assert len(client.list()) < there
     finally:
         gc.enable()

@@ -69,7 +69,7 @@ class FailedResult(ComputedResult):
         """Returns the result of a call that takes this one."""
         return FailedResult(self._error, self._readers)
 
-    def replaces(self, nbytes: int) -> None:
+    def replaces(self, before: ArrayVersion) -> None:
         """Does nothing: the values stay."""
 
 

@@ -156,7 +156,7 @@ def test_a_slot_that_is_assigned_again_has_the_memory_of_one_prepared_call():
 
 
 class Request:
-    """What a call has in its frames."""
+    """The contents of a call's frames."""
 
     references: ClassVar[list[weakref.ref[Any]]] = []
 
@@ -312,6 +312,20 @@ def test_a_deletion_waits_for_the_calls_before_it_and_hides_the_array_from_those
     users[1].failed(BROKEN)  # a call that failed needs nothing either
     assert table.deleted == [resident]
     assert deletion.done()
+
+
+@pytest.mark.parametrize("is_success", [True, False])
+def test_what_a_call_replaces_is_deleted_once_it_has_succeeded(arrays, table, is_success):
+    first, second = table.put(), table.put()
+    claim = arrays.claim("", [first.handle], [A])
+    arrays.delete("", [first.handle], 2, replaced_by=A)
+    deletion = arrays.next_deletion(3)
+    launch(table, claim)
+    assert (table.deleted, deletion.done()) == ([], False)
+    claim.succeeded() if is_success else claim.failed(BROKEN)
+    assert deletion.done()
+    arrays.delete("", [second.handle], 3, replaced_by=A if is_success else B)
+    assert table.deleted == ([first, second] if is_success else [])
 
 
 def test_a_result_may_be_deleted_before_it_exists(arrays, table):

@@ -484,8 +484,15 @@ class DeleteStreamedArrays(_message.Message):
 
     HANDLES_FIELD_NUMBER: _builtins.int
     WITH_NAMED_FIELD_NUMBER: _builtins.int
+    REPLACED_BY_FIELD_NUMBER: _builtins.int
     with_named: _builtins.bool
     """As of `DeleteArraysRequest`."""
+    replaced_by: _builtins.bytes
+    """The handle of a result of an earlier call of this stream, which replaces the
+    arrays: they are deleted once that call has succeeded, and stay if it fails.
+    Empty if they are deleted in any case. One call replaces at most
+    `Limits.max_replaced_arrays`.
+    """
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """The handles, at most 1,024."""
@@ -495,10 +502,11 @@ class DeleteStreamedArrays(_message.Message):
         *,
         handles: _abc.Iterable[_builtins.bytes] | None = ...,
         with_named: _builtins.bool = ...,
+        replaced_by: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "with_named", b"with_named"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "replaced_by", b"replaced_by", "with_named", b"with_named"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -325,6 +325,7 @@ class Limits(_message.Message):
     MAX_STREAMED_BYTES_FIELD_NUMBER: _builtins.int
     MAX_PREPARED_CALLS_FIELD_NUMBER: _builtins.int
     MAX_LEASE_SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_REPLACED_ARRAYS_FIELD_NUMBER: _builtins.int
     max_message_bytes: _builtins.int
     """The size of the largest message in either direction, in bytes."""
     max_inline_bytes: _builtins.int
@@ -377,6 +378,10 @@ class Limits(_message.Message):
     """The longest time for which a lease may be kept without renewals; 0 if no lease
     may.
     """
+    max_replaced_arrays: _builtins.int
+    """Arrays that one call may replace, as `DeleteStreamedArrays.replaced_by` says; 0
+    if the server does not know that field, and deletes them in any case.
+    """
     def __init__(
         self,
         *,
@@ -402,10 +407,11 @@ class Limits(_message.Message):
         max_streamed_bytes: _builtins.int = ...,
         max_prepared_calls: _builtins.int = ...,
         max_lease_seconds: _builtins.float = ...,
+        max_replaced_arrays: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_concurrent_calls_per_connection", b"max_concurrent_calls_per_connection", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_lease_seconds", b"max_lease_seconds", "max_message_bytes", b"max_message_bytes", "max_prepared_calls", b"max_prepared_calls", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "max_streamed_bytes", b"max_streamed_bytes", "max_streamed_calls", b"max_streamed_calls", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_seconds", b"lease_seconds", "max_cached_programs", b"max_cached_programs", "max_call_bytes", b"max_call_bytes", "max_call_seconds", b"max_call_seconds", "max_chunk_bytes", b"max_chunk_bytes", "max_compile_seconds", b"max_compile_seconds", "max_concurrent_calls", b"max_concurrent_calls", "max_concurrent_calls_per_client", b"max_concurrent_calls_per_client", "max_concurrent_calls_per_connection", b"max_concurrent_calls_per_connection", "max_device_bytes", b"max_device_bytes", "max_execute_seconds", b"max_execute_seconds", "max_inline_bytes", b"max_inline_bytes", "max_lease_seconds", b"max_lease_seconds", "max_message_bytes", b"max_message_bytes", "max_prepared_calls", b"max_prepared_calls", "max_queued_calls", b"max_queued_calls", "max_rank", b"max_rank", "max_replaced_arrays", b"max_replaced_arrays", "max_resident_bytes", b"max_resident_bytes", "max_segment_bytes", b"max_segment_bytes", "max_streamed_bytes", b"max_streamed_bytes", "max_streamed_calls", b"max_streamed_calls", "min_segment_bytes", b"min_segment_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

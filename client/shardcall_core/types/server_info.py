@@ -123,6 +123,7 @@ class Limits:
         max_streamed_bytes: bytes of the operands of all unanswered calls of one call stream.
         max_prepared_calls: prepared calls of one call stream.
         max_lease_seconds: seconds for which arrays may be kept without a client; 0 if they may not.
+        max_replaced_arrays: arrays that the server deletes once a call has succeeded; 0 if clients delete them.
     """
 
     max_message_bytes: int
@@ -147,6 +148,7 @@ class Limits:
     max_streamed_bytes: int = 0
     max_prepared_calls: int = 0
     max_lease_seconds: float = 0.0
+    max_replaced_arrays: int = 0
 
 
 @dataclass(frozen=True)

@@ -93,8 +93,12 @@ class UnansweredCall(Protocol):
     def dependent_failure(self, error: ShardcallError) -> ShardcallError:
         """Returns the error of a call that failed because this one did, for raising it."""
 
-    def replaces(self, nbytes: int) -> None:
-        """Counts the bytes of earlier values, which stay on the mesh until it is answered."""
+    def replaces(self, before: ArrayVersion) -> None:
+        """Has values deleted once it has succeeded.
+
+        Args:
+            before: their stand-in; they themselves, if their call is recorded.
+        """
 
 
 class Owner(Protocol):
@@ -146,7 +150,7 @@ class ArrayVersion:
     """An array on the mesh: the values of a base until a write, or those of a view of it.
 
     The array stays on the mesh while a version of it does: while an object of the caller has it, or a call that is
-    being sent has it as an operand.
+    being sent has it as an operand. A `stand_in` has the same attributes and does not keep it there.
 
     Attributes:
         owner: the client.
@@ -174,6 +178,8 @@ class ArrayVersion:
     lost: str = ""
     base: weakref.ref[ArrayBase] | None = field(default=None, init=False)
     earlier: ArrayVersion | ReplacedValues | None = field(default=None, init=False)
+    _object: weakref.ref[ArrayVersion] | None = field(default=None, init=False)
+    _stand_in: weakref.ref[ArrayVersion] | None = field(default=None, init=False)
     _is_replaced: bool = field(default=False, init=False)
     _sharers: dict[int, weakref.ref[Any]] = field(default_factory=dict, init=False)
 
@@ -219,7 +225,18 @@ class ArrayVersion:
             if earlier is None:
                 break
             version = earlier
-        return version
+        return (version._object and version._object()) or version
+
+    @property
+    def stand_in(self) -> ArrayVersion | None:
+        """The object that stands for it where a write has replaced it, as long as that may be undone."""
+        return None if self._stand_in is None else self._stand_in()
+
+    def _new_stand_in(self) -> ArrayVersion:
+        other = object.__new__(ArrayVersion)
+        other.__dict__ = self.__dict__
+        self._object, self._stand_in = weakref.ref(self), weakref.ref(other)
+        return other
 
     def replace(self, before: ArrayVersion) -> None:
         """Keeps the values that it replaces until its call is answered.
@@ -233,11 +250,14 @@ class ArrayVersion:
         if pending is None or self.lost or self._is_replaced or not pending.is_undoable:
             return
         maker = before.pending
-        if maker is None or not maker.is_recorded:
-            self.earlier, before._is_replaced = before, True
-        else:
+        if maker is not None and maker.is_recorded:
             self.earlier = ReplacedValues(maker, before)
-        pending.replaces(before.nbytes)
+            pending.replaces(before)
+        elif before.stand_in is not None:  # for a write to another base
+            self.earlier = before
+        else:
+            self.earlier, before._is_replaced = before._new_stand_in(), True
+            pending.replaces(self.earlier)
 
     def lose(self, why: str) -> None:
         """Sets the reason that the array is gone, as `lost`, and forgets what it has replaced."""

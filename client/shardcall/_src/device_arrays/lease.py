@@ -25,7 +25,8 @@ _RENEWALS = 4
 _COLLECTION_S = 0.25
 
 Renew = Callable[[bytes], object]
-Delete = Callable[[list[bytes]], object]
+Delete = Callable[..., object]
+"""Deletes arrays by their handles; with ``replaced_by``, once the call that makes the array of this handle succeeds."""
 
 
 @dataclass
@@ -39,7 +40,7 @@ class _LeasedArray:
             that call, or of one before it, may still return it to a caller. 0 after an answer has returned it.
     """
 
-    waking: weakref.ref[ArrayVersion]
+    waking: weakref.ref[ArrayVersion] | None
     version: Callable[[], ArrayVersion | None]
     listed_at: int = 0
 
@@ -55,11 +56,20 @@ class Lease:
         seconds: the duration of the lease after a renewal.
         renew: renews the lease of an id.
         delete: deletes arrays by their handles.
+        replacement_of: returns what `PendingCalls.replacement_of` does.
         collection_s: the seconds after which the array of a dropped object is deleted, together with others.
     """
 
-    def __init__(self, seconds: float, renew: Renew, delete: Delete, collection_s: float = _COLLECTION_S) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        renew: Renew,
+        delete: Delete,
+        replacement_of: Callable[[bytes], bytes | None] = lambda _: b"",
+        collection_s: float = _COLLECTION_S,
+    ) -> None:
         self.renew_within(seconds)
+        self._replacement_of = replacement_of
         self._collection_s = collection_s
         self._renew = renew
         self._delete = delete
@@ -166,12 +176,16 @@ class Lease:
         """
         if not self._unchecked and self._lost.empty():
             return False
+        groups: dict[bytes, list[bytes]] = {}
         with self._lock:
             dropped = {handle: self._arrays.pop(handle) for handle in self._dropped()}
             self._dying.update(dropped)
+            for handle in dropped:
+                groups.setdefault(self._replacement_of(handle) or b"", []).append(handle)
         try:
-            if dropped:
-                delete(list(dropped))
+            for replaced_by in sorted(groups, reverse=True):  # what they name is deleted after them
+                handles = groups[replaced_by]
+                delete(handles, replaced_by=replaced_by) if replaced_by else delete(handles)
         except BaseException:
             with self._lock:
                 self._arrays.update(dropped)
@@ -209,6 +223,19 @@ class Lease:
                     leased.version = _no_version
                     self._unchecked.add(handle)
 
+    def keep(self, handle: bytes, version: ArrayVersion | None) -> None:
+        """Keeps an array while an object of it exists, or this one; None deletes what has no object."""
+        with self._lock:
+            before = self._arrays.get(handle)
+            if version is None:
+                self._arrays[handle] = before or _LeasedArray(None, _no_version)
+                self._unchecked.add(handle)
+                return
+            self._add(version.handle, version, 0)
+            if before is not None:
+                one, other = before.version, self._arrays[version.handle].version
+                self._arrays[version.handle].version = lambda: one() or other()
+
     def close(self) -> tuple[list[bytes], list[ArrayVersion]]:
         """Stops the thread; returns the handles of all arrays, and those that the caller still has."""
         self._closed = True
@@ -226,7 +253,8 @@ class Lease:
         dropped, unchecked = [], set[bytes]()
         for handle in self._unchecked:
             if (leased := self._arrays.get(handle)) is not None and leased.version() is None:
-                dropped.append(handle) if leased.listed_at < oldest else unchecked.add(handle)
+                may_delete = leased.listed_at < oldest and self._replacement_of(handle) is not None
+                dropped.append(handle) if may_delete else unchecked.add(handle)
         self._unchecked = unchecked
         return dropped
 

@@ -25,8 +25,6 @@ from shardcall_core.types.server_info import ServerInfo
 
 _DEFAULT_LEASE_S = 60.0
 _MAX_HANDLES = 1024
-_DEFAULT_RESIDENT_BYTES = 1 << 30  # of a server that does not say how many there may be
-_REPLACED_PARTS = 64  # of which one may be values that writes have replaced, until they are answered
 
 
 class CallSender:
@@ -54,9 +52,8 @@ class CallSender:
         Those with names are left out unless ``with_named`` is True: a dropped handle may have its name of the last
         checkpoint again.
         """
-        self.lease = Lease(_DEFAULT_LEASE_S, partial(_renew, transport), self.delete)
-        if stream is not None:
-            self.pending.delete_replaced = partial(_delete_dropped, self.lease, stream, self.pending)
+        self.lease = Lease(_DEFAULT_LEASE_S, partial(_renew, transport), self.delete, self.pending.replacement_of)
+        self.pending.keep = self.lease.keep
         self.use(info)
 
     def use(self, info: ServerInfo) -> None:
@@ -64,7 +61,7 @@ class CallSender:
         servers, limits = self._transport.servers, info.limits
         self.here = ServerIdentity(servers.address, info.epoch, servers.other_addresses)
         self._max_bytes = min(limits.max_inline_bytes, limits.max_streamed_bytes)
-        self._max_replaced_bytes = (limits.max_resident_bytes or _DEFAULT_RESIDENT_BYTES) // _REPLACED_PARTS
+        self.pending.deletes_replaced = bool(limits.max_replaced_arrays)
         self.lease.renew_within(limits.lease_seconds or _DEFAULT_LEASE_S)
         for version in self.pending.results():
             version.server = self.here
@@ -120,7 +117,6 @@ class CallSender:
         """
         stream, values, owner = self._stream, call.values, results[0].owner
         assert stream is not None
-        self.pending.wait_for_writes(self._max_replaced_bytes, deadline)
         _delete_dropped(self.lease, stream, self.pending)
         handles = [version.handle for version in results]
         for version in results:
@@ -174,11 +170,12 @@ def _delete(
     deadline: Deadline | None = None,
     *,
     with_named: bool = False,
+    replaced_by: bytes = b"",
 ) -> int:
     """Deletes arrays, as `CallSender.delete`; returns the number of those that were there."""
-    used = [handle for handle in handles if pending.is_used(handle)]
+    used = [handle for handle in handles if replaced_by or pending.is_used(handle)]
     if used and stream is not None:
-        _delete_on_stream(stream, pending, used, with_named=with_named)
+        _delete_on_stream(stream, pending, used, with_named=with_named, replaced_by=replaced_by)
         handles = [handle for handle in handles if handle not in used]
     deleted, deadline = len(used), deadline or Deadline(SHORT_TIMEOUT_S)
     for begin in range(0, len(handles), _MAX_HANDLES):
@@ -190,9 +187,15 @@ def _delete(
 
 
 def _delete_on_stream(
-    stream: CallStream, pending: PendingCalls, handles: Sequence[bytes], *, with_named: bool = False
+    stream: CallStream,
+    pending: PendingCalls,
+    handles: Sequence[bytes],
+    *,
+    with_named: bool = False,
+    replaced_by: bytes = b"",
 ) -> None:
     """Deletes arrays after the calls that were sent on a call stream before, and stops loops that made only these."""
     for begin in range(0, len(handles), _MAX_HANDLES):
-        stream.delete(handles[begin : begin + _MAX_HANDLES], with_named=with_named)
-    pending.deleted(handles)
+        stream.delete(handles[begin : begin + _MAX_HANDLES], with_named=with_named, replaced_by=replaced_by)
+    if not replaced_by:
+        pending.deleted(handles)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from shardcall._src.calls.result import placement_of
-from shardcall._src.device_arrays.array_version import ReplacedValues
+from shardcall._src.device_arrays.array_version import ArrayVersion, ReplacedValues
 from shardcall._src.device_arrays.call_sites import Line, line_of_caller
 from shardcall._src.display.meters import Meters
 from shardcall._src.display.watches import REPORT_INTERVAL_S
@@ -38,7 +38,6 @@ from shardcall_core.wire.forks import MAX_FINISH_S, begin_anew_in_children
 _HANDLE_BYTES = 16
 _READ_HANDLES = 256
 _MAX_ERRORS = 64
-_LARGE_BYTES = 1 << 18  # of replaced values, from which they are deleted at once, and not with the next call
 
 
 class PendingCall:
@@ -60,7 +59,7 @@ class PendingCall:
         resend: sends the calls of a program one by one that failed, or waits while another thread does, where this is
             one of them; None for any other, and once this one was sent.
         mesh: the mesh of its results, or what stands for it: the attribute of an earlier call, or an object of its own.
-        replaced_bytes: the bytes of the values of arrays that its results replace, which stay until it is answered.
+        replaced: the stand-ins of the values that its results replace, by their handles; until it is answered.
         written: as of `UnansweredCall`.
 
     Args:
@@ -91,7 +90,7 @@ class PendingCall:
         self.resend: Callable[[], object] | None = None
         self.located: Callable[[ShardcallError], ShardcallError] | None = None
         self.mesh: Hashable = object() if mesh is None else mesh
-        self.replaced_bytes = 0
+        self.replaced: dict[bytes, weakref.ref[ArrayVersion]] = {}
         self.written: weakref.ref[ReplacedValues] | None = None
         self.line = line or line_of_caller()
         self._calls = calls
@@ -161,13 +160,38 @@ class PendingCall:
         with self._calls._lock:
             self._error, self.is_done, self.is_raised = error, True, is_raised
             self._calls._add_failure(self)
+        self._calls._end_replacing(self)
 
-    def replaces(self, nbytes: int) -> None:
-        """Counts bytes of `replaced_bytes`."""
+    @property
+    def sent_result(self) -> bytes:
+        """The handle of a result, if it is on the call stream or was answered; else empty."""
+        streamed = self._streamed
+        is_sent = self.is_done if streamed is None else streamed.number
+        return self.arrays[0] if is_sent and self.arrays else b""
+
+    def replaces(self, before: ArrayVersion) -> None:
+        """Adds values to `replaced`; of those of a recorded call, which may be computed by no other, what that does."""
+        maker = before.pending if isinstance(before.pending, PendingCall) else None
         with self._calls._lock:
-            self.replaced_bytes += nbytes
-            if self in self._calls._unanswered:
-                self._calls._replaced_bytes += nbytes
+            if maker is not None and maker.is_recorded:
+                replaced, maker.replaced = maker.replaced, {}
+            else:
+                replaced = {before.handle: weakref.ref(before)}
+            self.replaced |= replaced
+            self._calls._replacing |= dict.fromkeys(replaced, self)
+        if maker is not None and not maker.is_recorded:
+            maker.results += replaced.values()
+        if self.is_done:
+            self._calls._end_replacing(self)
+
+    def run(self, placed: MeshPlacement | None) -> None:
+        """Ends it as one that was run and not sent.
+
+        Args:
+            placed: the placement of its result.
+        """
+        self.placed, self.is_done = placed, True
+        self._calls._end_replacing(self)
 
     def lose_in_fork(self) -> None:
         """Fails it in a forked child; its results stay lost, since what they have replaced would be old values."""
@@ -312,12 +336,14 @@ class PendingCalls:
     Attributes:
         losses: the number of calls that failed because the mesh had lost an array.
         meters: as above.
-        delete_replaced: deletes the arrays that the caller has dropped; neither waits nor raises.
+        deletes_replaced: whether the server deletes what a call replaces, which older ones leave to the client.
+        keep: keeps an array that a call has not replaced, by its handle, while the object that stands for it exists.
     """
 
     def __init__(self, meters: Meters | None = None) -> None:
         self.meters = meters or Meters(False)
-        self.delete_replaced: Callable[[], None] | None = None
+        self.deletes_replaced = False
+        self.keep: Callable[[bytes, ArrayVersion | None], object] = lambda *_: None
         self._unanswered: dict[PendingCall, None] = {}
         self.begin_anew()
         begin_anew_in_children(self)
@@ -330,7 +356,7 @@ class PendingCalls:
         self._unanswered = {}
         self._uses: dict[bytes, int] = {}
         self._loops: dict[PendingCall, None] = {}  # unanswered ones
-        self._replaced_bytes = 0  # by unanswered ones
+        self._replacing: dict[bytes, PendingCall] = {}  # by the handles of what they replace if they succeed
         self._deleted: set[bytes] = set()  # of their results
         self._handles: list[bytes] = []
         self._failed: list[PendingCall] = []
@@ -370,7 +396,6 @@ class PendingCalls:
                     for handle in handles:
                         self._uses[handle] = self._uses.get(handle, 0) + 1
                     self._unanswered[call] = None
-                    self._replaced_bytes += call.replaced_bytes
                     if call.stops_without:
                         self._loops[call] = None
             send(sending=partial(self._sending, calls))
@@ -404,21 +429,36 @@ class PendingCalls:
                 call._depends_on, call.first = (), 0
                 call.is_done = call.is_raised = False
 
-    def wait_for_writes(self, max_bytes: int, deadline: Deadline) -> None:
-        """Waits until unanswered calls replace values of no more bytes.
+    def wait_for_writes(self, deadline: Deadline) -> bool:
+        """Waits for the calls after which the server deletes what they replace; returns True if there were any.
 
         Args:
-            max_bytes: the number of bytes.
             deadline: the end of the wait.
 
         Raises:
             DeadlineExceededError: if they are not answered in time.
         """
-        while self._replaced_bytes > max_bytes:
-            with self._lock:
-                first = next((call for call in self._unanswered if call.replaced_bytes), None)
-            if first is not None:
-                first.wait_answered(deadline)
+        calls = dict.fromkeys([*self._replacing.values()])
+        for call in calls:
+            call.wait_answered(deadline)
+        return bool(calls)
+
+    def replacement_of(self, handle: bytes) -> bytes | None:
+        """Returns the result of the call that has to succeed before an array is deleted.
+
+        Args:
+            handle: the handle of the array.
+
+        Returns:
+            The handle of the result; empty if the array is deleted in any case; None if it is not deleted yet.
+        """
+        call = self._replacing.get(handle)
+        if call is None:
+            return b""
+        if not (call.is_recorded or call.is_failed or call in self._unanswered):  # nobody needed its results
+            self._replacing.pop(handle, None)
+            return b""
+        return (self.deletes_replaced and call.sent_result) or None
 
     def names(self, limit: int) -> dict[str, str]:
         """Returns the request ids and names of the oldest unanswered calls.
@@ -556,12 +596,25 @@ class PendingCalls:
                 self._add_failure(call)
         if error is None:
             call.forget_replaced()
-            if call.replaced_bytes >= _LARGE_BYTES and self.delete_replaced is not None:
-                self.delete_replaced()
+        self._end_replacing(call)
         for waiting in tuple(call._waiting):
             waiting.set()
         if self._deleted:
             self._stop_unread_loops()  # this call may have been the last that waited for one
+
+    def _end_replacing(self, call: PendingCall) -> None:
+        """Keeps what a call was to replace, unless it has succeeded."""
+        with self._lock:
+            replaced, call.replaced = call.replaced, {}
+        for handle, stand_in in replaced.items():
+            version = stand_in() if call.is_failed else None
+            if version is not None:
+                self.keep(handle, version)  # before it may be deleted in any case
+            self._replacing.pop(handle, None)
+            if version is None and call.is_failed:
+                self.keep(handle, None)
+        if replaced and not call.is_failed:
+            self.deleted([*replaced])
 
     def _add_failure(self, call: PendingCall) -> None:
         """Adds a call that failed to those whose errors nobody has read."""
@@ -578,7 +631,6 @@ class PendingCalls:
         del self._unanswered[call]
         call.borrowed = ()
         self._loops.pop(call, None)
-        self._replaced_bytes -= call.replaced_bytes
         for handle in call.arrays:
             self._uses[handle] -= 1
             if not self._uses[handle]:

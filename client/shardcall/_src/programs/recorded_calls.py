@@ -56,7 +56,7 @@ class RecordedCall(PendingCall):
     @property
     def kept(self) -> ArrayVersion | None:
         """Its result, if the caller has it."""
-        return self.results[0]() if self.results else None
+        return next((version for result in self.results if (version := result()) is not None), None)
 
     @property
     def is_recorded(self) -> bool:

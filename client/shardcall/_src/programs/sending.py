@@ -214,7 +214,7 @@ class RecordedCallSender:
                     self._sender.send(request, [versions[i]], [call], deadline)
                 else:
                     self._run(request, versions[i])
-                    call.placed, call.is_done = versions[i].placed, True
+                    call.run(versions[i].placed)
             except ShardcallError as error:
                 call.fail(error)
             call.recording = call.resend = None
@@ -242,7 +242,8 @@ class _FailedProgram:
         self._batch = RecordedBatch(batch.calls, batch.location)
         self._batch.nodes = batch.nodes
         is_kept = bool(batch.replaced)
-        self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) and not is_kept else x for x in batch.inputs]
+        inputs = [(x.stand_in or x) if isinstance(x, ArrayVersion) else x for x in batch.inputs]
+        self._inputs = [weakref.ref(x) if isinstance(x, ArrayVersion) and not is_kept else x for x in inputs]
         self._results = {i: batch.calls[i] for i in batch.kept}
         self._sender = sender
         self._may_run: bool | None = None

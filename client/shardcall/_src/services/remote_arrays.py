@@ -361,10 +361,10 @@ class RemoteArrays:
             if error.reason != _RESIDENT_LIMIT:
                 raise
             self._submitter.flush_all()  # recorded calls keep their operands
-            self._sender.pending.wait_for_writes(0, deadline)  # and those that are not answered what they replace
             gc.collect()  # objects in cycles, such as a traceback's, are lost too
-            # The lease's thread may have deleted them, or be doing so.
-            if not self._delete_dropped(deadline) and not self._lease.wait_deleted(deletions, deadline.remaining_s()):
+            # Writes that are not answered, or the lease's thread, may have deleted them, or be doing so.
+            is_deleted = self._delete_dropped(deadline), self._sender.pending.wait_for_writes(deadline)
+            if not any(is_deleted) and not self._lease.wait_deleted(deletions, deadline.remaining_s()):
                 raise
         return call()
 
@@ -380,7 +380,7 @@ class RemoteArrays:
     def _delete_dropped(self, deadline: Deadline) -> bool:
         """Deletes the arrays whose objects the caller has dropped; returns True if there were any."""
         try:
-            return self._lease.delete_dropped(lambda handles: self._sender.delete(handles, deadline))
+            return self._lease.delete_dropped(partial(self._sender.delete, deadline=deadline))
         except ShardcallError:  # the lease's thread tries again
             return True
 

@@ -86,7 +86,7 @@ class TracedResult:
         """Returns the error."""
         return error
 
-    def replaces(self, nbytes: int) -> None:
+    def replaces(self, before: ArrayVersion) -> None:
         """Does nothing: values of a graph stay."""
 
     def refuse(self, what: str, instead: str = _BRANCH) -> NoReturn:

@@ -269,10 +269,11 @@ class CallStream:
             cancellation.pause(wait_s)
             repeated += 1
 
-    def delete(self, handles: Sequence[bytes], *, with_named: bool = False) -> None:
+    def delete(self, handles: Sequence[bytes], *, with_named: bool = False, replaced_by: bytes = b"") -> None:
         """Deletes arrays after the calls that were sent before have been launched; does not wait.
 
-        Those with names are left out unless ``with_named`` is True.
+        Those with names are left out unless ``with_named`` is True. If ``replaced_by`` is a result of a call, they are
+        deleted once that has succeeded, and stay if it fails.
 
         Finalizers must not call it: this thread may hold the stream's lock.
 
@@ -280,16 +281,17 @@ class CallStream:
             ClientClosedError: if Python exits.
         """
         check_not_exiting()
+        deletion = Deletion(handles, with_named, replaced_by)
         with self._lock:
             if self._closing.is_set():
                 return
             current = self._current
             if current is None or (current.draining and not current.unanswered):
                 if self.is_refused:
-                    self._deletions.append(Deletion(handles, with_named))
+                    self._deletions.append(deletion)
                     return
                 current = self._open()
-            current.delete(Deletion(handles, with_named))
+            current.delete(deletion)
 
     def cancel(self, call: StreamRequest, failure: grpc.RpcError | CallCancelledError) -> None:
         """Cancels a call that is not done, which then has this failure."""

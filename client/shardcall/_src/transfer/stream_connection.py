@@ -25,10 +25,11 @@ _MAX_SHARED = 64  # calls that a pause waits for
 
 
 class Deletion(NamedTuple):
-    """Arrays to delete; those with names are left out unless ``with_named`` is True."""
+    """Arrays to delete, as `DeleteStreamedArrays`."""
 
     handles: Sequence[bytes]
     with_named: bool
+    replaced_by: bytes
 
 
 class StreamConnection:
@@ -118,7 +119,7 @@ class StreamConnection:
         for begin in range(0, len(deletion.handles), _MAX_HANDLES):
             part = deletion._replace(handles=deletion.handles[begin : begin + _MAX_HANDLES])
             self.deletions.append((self._next_number, part))
-            message = call_stream_pb2.DeleteStreamedArrays(handles=part.handles, with_named=part.with_named)
+            message = call_stream_pb2.DeleteStreamedArrays(**part._asdict())
             self._send(call_stream_pb2.CallStreamItem(delete=message))
 
     def _send(self, item: call_stream_pb2.CallStreamItem) -> None:

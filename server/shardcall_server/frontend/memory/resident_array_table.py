@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from types import TracebackType
@@ -53,7 +53,7 @@ from shardcall_server.frontend.memory.table_change import TableChange
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.settings import client_share
 
-__all__ = ["Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_handle"]
+__all__ = ["Reservation", "ResidentArray", "ResidentArrayTable", "array_lost", "check_deleted", "check_handle"]
 
 MAX_DELETED = 1024
 _SHOWN_DIGITS = 8  # a handle gives access to its array, so no message contains all of it
@@ -561,15 +561,7 @@ class ResidentArrayTable:
             CallError: too many handles, or one of the wrong length; FILE_LIMIT or FILES_UNAVAILABLE if the checkpoint
                 cannot be written without them. No array is deleted then.
         """
-        if len(handles) > MAX_DELETED:
-            raise CallError(
-                Reason.MALFORMED_REQUEST,
-                f"the request has {len(handles)} handles; delete at most {MAX_DELETED} arrays in one call",
-                field="handles",
-                metadata={"handles": str(len(handles)), "allowed": str(MAX_DELETED)},
-            )
-        for handle in handles:
-            check_handle(handle, "handles")
+        check_deleted(handles)
         with self._lock:
             there = self._of_handles(handles, owner)
         if not with_named:
@@ -798,6 +790,19 @@ def array_lost(handle: bytes, field: str = "handle", note: str = "") -> CallErro
         field=field,
         metadata={"handle": prefix},
     )
+
+
+def check_deleted(handles: Collection[bytes]) -> None:
+    """Raises CallError for handles of arrays to delete if there are too many, or one has the wrong length."""
+    if len(handles) > MAX_DELETED:
+        raise CallError(
+            Reason.MALFORMED_REQUEST,
+            f"the request has {len(handles)} handles; delete at most {MAX_DELETED} arrays in one call",
+            field="handles",
+            metadata={"handles": str(len(handles)), "allowed": str(MAX_DELETED)},
+        )
+    for handle in handles:
+        check_handle(handle, "handles")
 
 
 def check_handle(handle: bytes, field: str) -> None:

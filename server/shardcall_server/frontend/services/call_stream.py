@@ -257,7 +257,11 @@ class ServerCallStream:
                 if self._may_delete():
                     deletion = item.delete
                     self._arrays.delete(
-                        self._owner, deletion.handles, self._item_number, with_named=deletion.with_named
+                        self._owner,
+                        deletion.handles,
+                        self._item_number,
+                        with_named=deletion.with_named,
+                        replaced_by=deletion.replaced_by,
                     )
             case _:
                 self._refuse_item(item)

@@ -16,6 +16,7 @@ from shardcall_server.frontend.dispatch.execution import default_mesh
 from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor
+from shardcall_server.frontend.memory.resident_array_table import MAX_DELETED
 from shardcall_server.frontend.observability.call_totals import Totals
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.server_call import ServerCall
@@ -162,6 +163,7 @@ class ServerInfoServicer:
                 max_streamed_bytes=settings.max_streamed_bytes,
                 max_prepared_calls=MAX_PREPARED_CALLS,
                 max_lease_seconds=settings.max_lease_s,
+                max_replaced_arrays=MAX_DELETED,
             ),
             versions=versions,
             epoch=mesh.session.epoch,

@@ -15,6 +15,7 @@ from shardcall_server.frontend.memory.resident_array_table import (
     ResidentArray,
     ResidentArrayTable,
     array_lost,
+    check_deleted,
     check_handle,
 )
 from shardcall_server.frontend.rpc.promise import Promise
@@ -51,7 +52,9 @@ class StreamedArrays:
         self._uses: dict[bytes, int] = {}  # by calls that are not launched
         self._deleted: dict[bytes, _Deletion] = {}  # arrays to delete when they are no longer used
         self._failed: OrderedDict[bytes, CallError] = OrderedDict()
-        self._deleting: list[int] = []  # numbers of deletions in progress
+        self._deleting: list[int] = []  # numbers of deletions in progress, and of those that wait for a call to succeed
+        # By results of calls that have not ended: the arrays to delete if they succeed.
+        self._replaced: dict[bytes, dict[bytes, _Deletion]] = {}
         self._next_deletion: Promise[None] = Promise()
 
     def claim(
@@ -87,6 +90,7 @@ class StreamedArrays:
                     self._uses[handle] = self._uses.get(handle, 0) + 1
             for handle in results:
                 promised[handle] = Promise()
+                self._replaced[handle] = {}
         # Without the lock, since the table may delete arrays of expired leases.
         for i, handle in enumerate(operands):
             if handle and sources[i] is None:
@@ -110,7 +114,9 @@ class StreamedArrays:
         except CallError as error:
             return error
 
-    def delete(self, owner: str, handles: Iterable[bytes], number: int, *, with_named: bool = True) -> None:
+    def delete(
+        self, owner: str, handles: Sequence[bytes], number: int, *, with_named: bool = True, replaced_by: bytes = b""
+    ) -> None:
         """Deletes arrays, as soon as no earlier call needs them.
 
         Args:
@@ -118,10 +124,13 @@ class StreamedArrays:
             handles: the handles of the arrays.
             number: the number of the item that deletes them, in the order of the stream.
             with_named: whether arrays with names are deleted, too.
+            replaced_by: a result of the call that has to succeed before; empty if they are deleted in any case.
 
         Raises:
             CallError: too many handles, or one of the wrong length.
         """
+        if replaced_by and self._is_deferred(handles, _Deletion(owner, number, with_named), replaced_by):
+            return
         now = []
         with self._lock:
             for handle in handles:
@@ -137,6 +146,36 @@ class StreamedArrays:
                 if error.reason is Reason.MALFORMED_REQUEST:
                     raise
                 structlog.get_logger().warning("arrays are not deleted", reason=error.message)
+
+    def _is_deferred(self, handles: Sequence[bytes], deletion: _Deletion, replaced_by: bytes) -> bool:
+        """Defers a deletion until the end of a call; returns False if the call has succeeded before.
+
+        Raises:
+            CallError: as `delete`.
+        """
+        check_deleted(handles)
+        with self._lock:
+            if (replaced := self._replaced.get(replaced_by)) is not None:
+                new = [handle for handle in handles if handle not in replaced]
+                replaced.update(dict.fromkeys(new, deletion))
+                self._deleting += [deletion.number] * len(new)
+                check_deleted(replaced)
+                return True
+        try:
+            self._table.find(replaced_by, deletion.owner)
+        except CallError:
+            return True  # it has failed
+        return False
+
+    def end(self, results: Iterable[bytes], *, is_success: bool) -> None:
+        """Deletes what the results of a call replace, if it has succeeded; for `ArrayClaim`."""
+        with self._lock:
+            replaced = [item for handle in results for item in self._replaced.pop(handle, {}).items()]
+        if is_success:
+            for handle, (owner, number, with_named) in replaced:
+                self.delete(owner, [handle], number, with_named=with_named)
+        if replaced:
+            self._end_deletions([deletion.number for _, deletion in replaced])
 
     def find(self, handle: bytes, owner: str) -> ResidentArray:
         """Returns an array on the mesh; raises CallError if there is none."""
@@ -176,9 +215,12 @@ class StreamedArrays:
                 self._table.delete([handle], deletion.owner, with_named=deletion.with_named)
             except CallError as error:  # of the disk, for an array with a name, which stays; nobody waits for an answer
                 structlog.get_logger().warning("an array is not deleted", reason=error.message)
+        self._end_deletions([deletion.number for deletion, _ in free])
+
+    def _end_deletions(self, numbers: Iterable[int]) -> None:
         with self._lock:
-            for deletion, _ in free:
-                self._deleting.remove(deletion.number)
+            for number in numbers:
+                self._deleting.remove(number)
             done, self._next_deletion = self._next_deletion, Promise()
         done.set_result(None)
 
@@ -275,6 +317,11 @@ class ArrayClaim:
         """Releases the arrays: the call has failed. Does nothing else if it was launched before."""
         if self.is_settled:
             self._arrays.note_failure(self.results, error)
-            return
-        self.is_settled = True
-        self._arrays.settle(self, (), error)
+        else:
+            self.is_settled = True
+            self._arrays.settle(self, (), error)
+        self._arrays.end(self.results, is_success=False)
+
+    def succeeded(self) -> None:
+        """Deletes what the results replace."""
+        self._arrays.end(self.results, is_success=True)

@@ -179,6 +179,7 @@ async def run_streamed(
         outcome = await services.idempotency.once(call, identity, execute)
         if claim is not None:
             claim.finish()
+            claim.succeeded()
         return outcome
     except Exception as error:
         if claim is not None:
