@@ -87,6 +87,7 @@ class Lease:
         self._lock = lock("the lock of the lease")  # guards all of these but `_lost`; objects are made under it
         self._arrays: dict[bytes, _LeasedArray] = {}
         self._dying: set[bytes] = set()  # no longer in `_arrays`: their deletion is in progress
+        self._awaited: set[bytes] = set()  # those that have to replace them
         self._begun = 0
         self._making: set[int] = set()
         self._thread: threading.Thread | None = None
@@ -178,10 +179,11 @@ class Lease:
             return False
         groups: dict[bytes, list[bytes]] = {}
         with self._lock:
-            dropped = {handle: self._arrays.pop(handle) for handle in self._dropped()}
+            for handle, replaced_by in (replacements := self._dropped()).items():
+                groups.setdefault(replaced_by, []).append(handle)
+            dropped = {handle: self._arrays.pop(handle) for handle in replacements}
             self._dying.update(dropped)
-            for handle in dropped:
-                groups.setdefault(self._replacement_of(handle) or b"", []).append(handle)
+            self._awaited.update(groups)
         try:
             for replaced_by in sorted(groups, reverse=True):  # what they name is deleted after them
                 handles = groups[replaced_by]
@@ -194,6 +196,7 @@ class Lease:
         finally:
             with self._lock:
                 self._dying.difference_update(dropped)
+                self._awaited.difference_update(groups)
                 self.deletions += bool(dropped)
                 self._deletion_ended.notify_all()
         return bool(dropped)
@@ -226,11 +229,11 @@ class Lease:
     def keep(self, handle: bytes, version: ArrayVersion | None) -> None:
         """Keeps an array while an object of it exists, or this one; None deletes what has no object."""
         with self._lock:
-            before = self._arrays.get(handle)
             if version is None:
-                self._arrays[handle] = before or _LeasedArray(None, _no_version)
+                self._arrays.setdefault(handle, _LeasedArray(None, _no_version))
                 self._unchecked.add(handle)
                 return
+            before = self._arrays.get(version.handle)  # which it has got where its call was sent again
             self._add(version.handle, version, 0)
             if before is not None:
                 one, other = before.version, self._arrays[version.handle].version
@@ -245,16 +248,22 @@ class Lease:
             held, self._arrays = self._arrays, {}
         return list(held), _alive(held.values())
 
-    def _dropped(self) -> list[bytes]:
+    def _dropped(self) -> dict[bytes, bytes]:
+        """Returns the arrays to delete and, for each, the one that must have replaced it; empty if none has to."""
         with contextlib.suppress(Empty):
             while True:
                 self._unchecked.add(self._lost.get_nowait())
         oldest = min(self._making, default=math.inf)
-        dropped, unchecked = [], set[bytes]()
+        dropped, unchecked = dict[bytes, bytes](), set[bytes]()
         for handle in self._unchecked:
             if (leased := self._arrays.get(handle)) is not None and leased.version() is None:
-                may_delete = leased.listed_at < oldest and self._replacement_of(handle) is not None
-                dropped.append(handle) if may_delete else unchecked.add(handle)
+                replaced_by = self._replacement_of(handle) if leased.listed_at < oldest else None
+                # The server must not delete first what has replaced an array: it would not know that it was there.
+                is_there = not replaced_by or replaced_by in self._arrays
+                if replaced_by is None or not is_there or handle in self._awaited:
+                    unchecked.add(handle)
+                else:
+                    dropped[handle] = replaced_by
         self._unchecked = unchecked
         return dropped
 

@@ -138,6 +138,9 @@ class CallSender:
             if operand.owner is not owner:
                 borrowed.append(operand)
         self.lease.add(results)
+        for version in results:  # of a call that is sent again
+            if (stand_in := version.stand_in) is not None and stand_in is not version:
+                self.lease.keep(version.handle, stand_in)
         send_item = partial(
             stream.send,
             call.message,

@@ -160,13 +160,13 @@ class PendingCall:
         with self._calls._lock:
             self._error, self.is_done, self.is_raised = error, True, is_raised
             self._calls._add_failure(self)
-        self._calls._end_replacing(self)
+        self._calls._end_replacing(self, is_failed=True)
 
     @property
     def sent_result(self) -> bytes:
         """The handle of a result, if it is on the call stream or was answered; else empty."""
         streamed = self._streamed
-        is_sent = self.is_done if streamed is None else streamed.number
+        is_sent = self.is_done if streamed is None else streamed.number and not self.is_recorded
         return self.arrays[0] if is_sent and self.arrays else b""
 
     def replaces(self, before: ArrayVersion) -> None:
@@ -182,7 +182,7 @@ class PendingCall:
         if maker is not None and not maker.is_recorded:
             maker.results += replaced.values()
         if self.is_done:
-            self._calls._end_replacing(self)
+            self._calls._end_replacing(self, is_failed=self.is_failed)
 
     def run(self, placed: MeshPlacement | None) -> None:
         """Ends it as one that was run and not sent.
@@ -191,7 +191,11 @@ class PendingCall:
             placed: the placement of its result.
         """
         self.placed, self.is_done = placed, True
-        self._calls._end_replacing(self)
+        self.drop_replaced()
+
+    def drop_replaced(self) -> None:
+        """Has what its results replace deleted in any case: they are there, or nobody needs them."""
+        self._calls._end_replacing(self, is_failed=False)
 
     def lose_in_fork(self) -> None:
         """Fails it in a forked child; its results stay lost, since what they have replaced would be old values."""
@@ -453,10 +457,7 @@ class PendingCalls:
             The handle of the result; empty if the array is deleted in any case; None if it is not deleted yet.
         """
         call = self._replacing.get(handle)
-        if call is None:
-            return b""
-        if not (call.is_recorded or call.is_failed or call in self._unanswered):  # nobody needed its results
-            self._replacing.pop(handle, None)
+        if call is None or (call.is_done and not call.is_failed):
             return b""
         return (self.deletes_replaced and call.sent_result) or None
 
@@ -596,24 +597,25 @@ class PendingCalls:
                 self._add_failure(call)
         if error is None:
             call.forget_replaced()
-        self._end_replacing(call)
+        self._end_replacing(call, is_failed=error is not None)
         for waiting in tuple(call._waiting):
             waiting.set()
         if self._deleted:
             self._stop_unread_loops()  # this call may have been the last that waited for one
 
-    def _end_replacing(self, call: PendingCall) -> None:
-        """Keeps what a call was to replace, unless it has succeeded."""
+    def _end_replacing(self, call: PendingCall, *, is_failed: bool) -> None:
+        """Keeps what a call was to replace if it has failed; another thread may have sent it again meanwhile."""
         with self._lock:
             replaced, call.replaced = call.replaced, {}
         for handle, stand_in in replaced.items():
-            version = stand_in() if call.is_failed else None
+            version = stand_in() if is_failed else None
             if version is not None:
                 self.keep(handle, version)  # before it may be deleted in any case
-            self._replacing.pop(handle, None)
-            if version is None and call.is_failed:
+            if self._replacing.get(handle) is call:
+                del self._replacing[handle]
+            if version is None and is_failed:
                 self.keep(handle, None)
-        if replaced and not call.is_failed:
+        if replaced and not is_failed:
             self.deleted([*replaced])
 
     def _add_failure(self, call: PendingCall) -> None:

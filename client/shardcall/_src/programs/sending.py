@@ -78,7 +78,9 @@ class RecordedCallSender:
                 if batch.kept:  # else nobody can see what they compute
                     self._send(batch, Deadline(self.timeout_s), is_cut=is_cut)
             for call in batch.calls:
-                call.recording = None
+                if call.recording is not None:
+                    call.recording = None
+                    call.drop_replaced()
             del recording.unsent[0]
 
     def abandon(self, recording: CallRecording, error: ShardcallError, why_lost: str = "") -> None:
