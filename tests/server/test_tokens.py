@@ -154,9 +154,10 @@ def test_a_token_that_was_removed_ends_although_the_file_could_not_be_read_at_fi
         raise OSError(errno.EMFILE, "Too many open files")
 
     token_file.create(str(path), [ALICE, BOB])
+    token_file.create(str(tmp_path / "other"), [BOB])
     with closing(FileTokens(str(path))) as file_tokens, structlog.testing.capture_logs() as lines:
         monkeypatch.setattr(token_file, "read_both", read_both)
-        path.write_text(f"{BOB.line().strip()}\n")
+        (tmp_path / "other").replace(path)  # at once: of a half-written file there would be a warning, too
         wait_for(lambda: file_tokens.find(ALICE.token) is None)
         assert file_tokens.find(BOB.token).name == "bob"
     assert [line["log_level"] for line in lines if "error" in line] == ["warning"]
