@@ -67,3 +67,22 @@ def test_arrays_whose_objects_stand_for_others_are_deleted(lease, deleted):
     lease.drop([HANDLE, b"another"])
     assert drop(lease, deleted) == [HANDLE]
     assert held is not None
+
+
+def test_an_array_is_deleted_before_what_has_replaced_it_and_later_if_that_is_gone():
+    other, replacements, calls = b"2" * 32, {}, []
+    lease = Lease(600.0, lambda _: None, print, lambda handle: replacements.get(handle, b""), collection_s=600.0)
+
+    def drop(*handles):
+        held = [lease.hold(handle, LeasedObject) for handle in handles]
+        del held
+        lease.delete_dropped(lambda dropped, replaced_by=b"": calls.append((dropped, replaced_by)))
+
+    replacements[HANDLE] = other
+    drop(other, HANDLE)
+    drop(HANDLE)
+    assert calls == [([HANDLE], other), ([other], b"")]
+    del replacements[HANDLE]
+    drop()
+    assert calls[2:] == [([HANDLE], b"")]
+    lease.close()
