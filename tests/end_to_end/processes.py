@@ -95,10 +95,10 @@ def _state(task: Path) -> str:
     return (task / "stat").read_text().rpartition(")")[2].split()[0]
 
 
-def computing(pid: int) -> Callable[[], bool]:
+def computing(pid: int, for_s: float = 0.3) -> Callable[[], bool]:
     """Returns whether a worker has computed for a while since now: far more than placing operands takes."""
     before = cpu_s(pid)
-    return lambda: cpu_s(pid) > before + 0.3
+    return lambda: cpu_s(pid) > before + for_s
 
 
 def memory_files(pid: int) -> list[str]:
