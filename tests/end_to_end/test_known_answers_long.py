@@ -56,7 +56,9 @@ def test_what_a_kernel_computed_before_it_failed_a_test_is_refused_after_a_resta
         sc.connect(running.address) as client,
     ):
         derived = client.open("derived")
-        for use in (derived.get, (derived + 1).get):
+        opened = client.open("derived")
+        uses = (derived.get, (derived + 1).get, lambda: client.sum(derived), lambda: float(derived.sum()), opened.get)
+        for use in (*uses, lambda: client.save(derived, "file.npy")):
             with pytest.raises(sc.MiscompiledKernelError, match=r"'diff', which failed .* 'halo exchange': all is wro"):
                 use()
         np.testing.assert_array_equal(client.open("intact"), X)

@@ -1,5 +1,6 @@
 """Commands take effect in the order in which they were sent, however late their answers are; compilations that fail."""
 
+import signal
 import socket
 import threading
 import time
@@ -218,16 +219,18 @@ class HeldLink(FakeLink):
 class ForkServer:
     """Has the test take the part of the processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, status: int = 0) -> None:
         self.processes: list[Connection] = []
+        self.status = status
 
     def fork(self) -> tuple[int, socket.socket]:
         ours, theirs = socket.socketpair()
         self.processes.append(Connection(theirs.detach()))
         return len(self.processes), ours
 
-    def kill(self, pid: int) -> None:
+    def kill(self, pid: int) -> int:
         self.processes[pid - 1].close()
+        return self.status
 
 
 def compile_with(compiler: ForkedCompiler, link: HeldLink) -> CallError:
@@ -284,6 +287,31 @@ def test_an_idle_process_that_has_ended_is_not_counted_against_a_client(link):
     forks.fork = fork_and_refuse  # type: ignore[method-assign]
     assert [compile_with(compiler, link).message for _ in range(2)] == ["no"] * 2
     assert len(forks.processes) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "processes"),
+    [
+        (EOFError, -signal.SIGSEGV, 2),
+        (EOFError, -signal.SIGKILL, 1),
+        (EOFError, 1, 1),
+        (TimeoutError, -signal.SIGKILL, 1),
+    ],
+)
+def test_a_known_answer_test_fails_where_it_crashes_twice_and_else_has_not_run(monkeypatch, error, status, processes):
+    forks = ForkServer(status)
+    compiler = forked(forks)
+    forks.processes.clear()
+    forks.kill = lambda pid: status  # type: ignore[method-assign]
+    monkeypatch.setattr(compilers._CompilerProcess, "run", Mock(side_effect=error))
+    if processes == 2:
+        run = compiler.test("sums", ["sum", "mean"])
+        assert {failure.kernel: failure.detail for failure in run.failures} == dict.fromkeys(
+            ["sum", "mean"], "the test ended its process by SIGSEGV"
+        )
+    else:
+        assert "was ended, or was slow" in refusal(compiler.test, "sums", ["sum"]).message
+    assert len(forks.processes) == processes
 
 
 def prepare(commands: Commands, *call_ids: int) -> None:

@@ -144,6 +144,9 @@ def test_unless_the_server_is_strict_no_call_waits_and_a_failure_names_what_was_
     assert (failure.calls, logs[0]["calls_before"], logs[0]["last_calls_before"]) == (2, 2, ["an id of a"] * 2)
     expected = f"kernel 'arctan', which failed the known-answer test 'trig': {WRONG.detail}"
     assert runner.suspicion(early) == runner.suspicion(derived_array) == expected
+    error = refusals.refusal(runner.check_array, derived_array, "operand 1")
+    assert error.field == "operand 1"
+    assert f"computed by {expected}, before" in error.message
 
 
 @pytest.mark.parametrize("runner", [False], indirect=True)

@@ -286,7 +286,7 @@ class FrontEnd:
         # converts one to the other.
         idempotency = self._idempotency
         runner = KernelRunner(execution, host_resources.buffer_allocator, host_resources.array_table, settings)
-        reader = ArrayReader(self._supervisor, host_resources, queue, settings)
+        reader = ArrayReader(self._supervisor, host_resources.buffer_allocator, queue, self._known_answers, settings)
         writer = ArrayWriter(
             self._supervisor, host_resources.buffer_allocator, host_resources.array_table, queue, settings
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -29,6 +30,8 @@ _MAX_IDLE = 2
 _ENDED_S = 60.0
 _MAX_CANCELLED = 4096
 _MAX_OWNERS = 1024
+_MIN_TEST_S = 55.0  # less than the watchdog's limit of a test
+_CRASHES = {-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGILL, -signal.SIGFPE, -signal.SIGBUS}  # exit statuses
 
 
 @dataclass(frozen=True)
@@ -182,32 +185,43 @@ class ForkedCompiler(Compiler):
         raise CallError(Reason(failure.reason), failure.message, field=failure.field, metadata=dict(failure.metadata))
 
     def test(self, name: str, kernels: Sequence[str]) -> known_answer_pb2.KnownAnswerRun | None:
-        """Runs a known-answer test in a process that does nothing else; a crash or a hang is a failure."""
+        """Runs a known-answer test in a process that does nothing else.
+
+        Kernels fail if the process crashes, also when it is repeated. A test that is slow, or whose process is killed,
+        such as for lack of memory, has not run.
+
+        Raises:
+            CallError: it has not run.
+        """
         job = link_pb2.CompilerJob(known_answer=known_answer_pb2.RunKnownAnswer(name=name))
-        fault = "the test ended its process"
-        for _ in range(2):  # the process may have ended for another reason
+        deadline = time.monotonic() + max(self._max_seconds, _MIN_TEST_S)
+        for _ in range(2):
+            if self._tester is not None and self._tester.has_ended:  # it was idle, or had grown
+                self._tester.close()
+                self._tester = None
             try:
-                self._tester = self._tester or _CompilerProcess(self._fork_server)
-                outcome = self._tester.run(job, self._max_seconds)
+                process = self._tester = self._tester or _CompilerProcess(self._fork_server)
+                outcome = process.run(job, max(0.0, deadline - time.monotonic()))
             except _ForkError:
                 return None
-            except TimeoutError:
-                fault = f"the test did not end in {self._max_seconds:g} s"
-            except (EOFError, OSError):
-                pass
+            except (TimeoutError, EOFError, OSError):
+                self._tester = None
+                if (status := process.close()) not in _CRASHES:
+                    raise CallError(
+                        Reason.COMPILE_FAILED, f"the process of the test was ended, or was slow (status {status})"
+                    ) from None
             else:
                 if outcome.HasField("failure"):
                     raise CallError(Reason(outcome.failure.reason), outcome.failure.message)
                 return outcome.known_answer
-            self.close()
+        fault = f"the test ended its process by {signal.Signals(-status).name}"
         failures = [known_answer_pb2.KnownAnswerFailure(kernel=kernel, detail=fault) for kernel in kernels]
         return known_answer_pb2.KnownAnswerRun(failures=failures)
 
     def close(self) -> None:
         """Kills the process of known-answer tests."""
-        tester, self._tester = self._tester, None
-        if tester is not None:
-            tester.close()
+        if (tester := self._tester) is not None:
+            tester.kill()
 
     def end(self, prepare_id: int) -> None:
         """Kills the process that compiles the program."""
@@ -300,11 +314,12 @@ class _CompilerProcess:
         """True once a process that compiles nothing has ended."""
         return self._connection.poll()
 
-    def kill(self) -> None:
-        """Kills the process; `run` raises an error."""
-        self._fork_server.kill(self._pid)
+    def kill(self) -> int:
+        """Kills the process; `run` raises an error. Returns its exit status, that of its own end if it had ended."""
+        return self._fork_server.kill(self._pid)
 
-    def close(self) -> None:
-        """Kills the process and releases its connection."""
-        self.kill()
+    def close(self) -> int:
+        """Kills the process and releases its connection; returns as `kill`."""
+        status = self.kill()
         self._connection.close()
+        return status

@@ -20,7 +20,8 @@ from functools import partial
 
 _PR_SET_PDEATHSIG = 1
 _PID = struct.Struct("i")
-"""A request: 0 and a descriptor to fork, or the process to be killed; and the answer to a fork: the new process."""
+"""A request: 0 and a descriptor to fork, or the process to be killed; and the answer: the new process, or the exit
+status of the killed one, which is negative for a signal."""
 
 
 class ForkServer:
@@ -57,27 +58,33 @@ class ForkServer:
             raise
         return pid, ours
 
-    def kill(self, pid: int) -> None:
-        """Kills a process that `fork` returned, if it has not ended."""
+    def kill(self, pid: int) -> int:
+        """Kills a process that `fork` returned, once; returns its exit status, that of its own end if it had ended."""
         with self._lock, suppress(OSError):
             self._socket.send(_PID.pack(pid))
+            if answer := self._socket.recv(_PID.size):
+                return int(_PID.unpack(answer)[0])
+        return 0
 
 
 def _serve_requests(requests: socket.socket, serve: Callable[[socket.socket], None]) -> None:
     children: set[int] = set()
+    statuses: dict[int, int] = {}  # of children that have ended and were not killed yet
     this_pid = os.getpid()
     while True:
         data, fds, _, _ = socket.recv_fds(requests, _PID.size, 1)
         if not data:
             return
-        while children and (ended := os.waitpid(-1, os.WNOHANG)[0]):
-            children.discard(ended)
+        while children and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            children.discard(ended[0])
+            statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
         (pid,) = _PID.unpack(data)
         if not fds:
             if pid in children:  # not reaped, so no other process has this number
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
+                statuses[pid] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 children.discard(pid)
+            requests.send(_PID.pack(statuses.pop(pid, 0)))
             continue
         with socket.socket(fileno=fds[0]) as served:
             try:

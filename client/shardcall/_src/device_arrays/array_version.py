@@ -488,6 +488,7 @@ class ArrayBase:
             self._values = _, values, dropped = version, {}, []
         if 2 * len(dropped) > len(values):
             dropped.clear()
-            for gone in [key for key, reference in values.items() if reference() is None]:
-                del values[gone]
+            for key, reference in list(values.items()):  # a copy: other threads add values meanwhile
+                if reference() is None:
+                    values.pop(key, None)
         values[steps] = weakref.ref(value, dropped.append)  # and not removed here, where Python code hashes the steps

@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from shardcall.v1 import kernel_pb2, kernel_service_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.types.sizes import exact
-from shardcall_server.frontend.dispatch.host_resources import HostResources
 from shardcall_server.frontend.dispatch.kernel_runner import wait_computed
 from shardcall_server.frontend.dispatch.mesh_queue import MeshQueue
 from shardcall_server.frontend.dispatch.results import add_inline_results
 from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.dispatch.supervisor import MeshSupervisor, ReadyMesh
-from shardcall_server.frontend.memory.call_buffers import CallBuffers
+from shardcall_server.frontend.memory.call_buffers import BufferAllocator, CallBuffers
 from shardcall_server.frontend.memory.open_file import OpenFile
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray, array_lost
+from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_server.settings import Settings
@@ -26,11 +26,16 @@ class ArrayReader:
     """Copies resident arrays from the mesh."""
 
     def __init__(
-        self, supervisor: MeshSupervisor, host_resources: HostResources, queue: MeshQueue, settings: Settings
+        self,
+        supervisor: MeshSupervisor,
+        buffer_allocator: BufferAllocator,
+        queue: MeshQueue,
+        known_answers: KnownAnswerRunner,
+        settings: Settings,
     ) -> None:
         self._supervisor = supervisor
-        self._buffer_allocator = host_resources.buffer_allocator
-        self._array_table = host_resources.array_table
+        self._buffer_allocator = buffer_allocator
+        self._known_answers = known_answers
         self._queue = queue
         self._max_inline_bytes = settings.max_inline_bytes
 
@@ -38,9 +43,8 @@ class ArrayReader:
         """Returns the mesh that holds an array.
 
         Raises:
-            CallError: ARRAY_LOST, KERNEL_FAILED_KNOWN_ANSWERS, or as `MeshSupervisor.mesh`.
+            CallError: ARRAY_LOST, or as `MeshSupervisor.mesh`.
         """
-        self._array_table.check_values(resident)
         mesh = await self._supervisor.mesh(call)
         if resident.epoch != mesh.session.epoch:
             raise array_lost(resident.handle)
@@ -63,8 +67,9 @@ class ArrayReader:
             report_gathered: whether the worker reports the progress.
 
         Raises:
-            CallError: ARRAY_LOST; the deadline passed or the caller left.
+            CallError: ARRAY_LOST, KERNEL_FAILED_KNOWN_ANSWERS; the deadline passed or the caller left.
         """
+        self._known_answers.check_array(resident, "handle")
         if buffers.region is not None:
             buffers.region.reserve(buffers.region_bytes, lambda: call.check("allocating memory for the array"))
         command = link_pb2.GetArray(
@@ -90,8 +95,10 @@ class ArrayReader:
             zarr_metadata: the metadata of a Zarr array, as JSON; empty for a file.
 
         Raises:
-            CallError: ARRAY_LOST, FILE_LIMIT, FILES_UNAVAILABLE; the deadline passed or the caller left.
+            CallError: ARRAY_LOST, KERNEL_FAILED_KNOWN_ANSWERS, FILE_LIMIT, FILES_UNAVAILABLE; the deadline passed or
+                the caller left.
         """
+        self._known_answers.check_array(resident, "handle")
         mesh = await self.mesh_of(call, resident)
         if resident.computed is not None:
             await wait_computed(call, resident.computed, resident.handle, "handle")

@@ -192,8 +192,7 @@ class CheckpointRestorer:
         put = link_pb2.PutArray(type=array.type, mesh=array.mesh, spec=mesh_pb2.OptionalPartitionSpec(spec=array.spec))
         array_type = decode_array_type(array.type, "type")
         nbytes = device_bytes_of(array_type, plan_of(array_type, put, len(mesh.ready.devices)))
-        untested = tuple(UntestedKernel(item.known_answer.hex(), item.kernel) for item in array.untested)
-        reservation = self._table.reserve(secrets.token_bytes(_LEASE_ID_BYTES), nbytes, owner, untested)
+        reservation = self._table.reserve(secrets.token_bytes(_LEASE_ID_BYTES), nbytes, owner)
         put.array_id = reservation.array_id
         command.files.add(
             array=put,
@@ -216,7 +215,10 @@ class CheckpointRestorer:
         plan = plan_of(array_type, put, len(mesh.ready.devices))
         nbytes, epoch = reservation.device_bytes, mesh.session.epoch
         age_s = max(time.time() - array.created_at_seconds, 0.0) if array.created_at_seconds else 0.0
-        resident = reservation.commit(epoch, array_type, plan.mesh, plan.results[0], nbytes, array.handle, age_s=age_s)
+        untested = tuple(UntestedKernel(item.known_answer.hex(), item.kernel) for item in array.untested)
+        resident = reservation.commit(
+            epoch, array_type, plan.mesh, plan.results[0], nbytes, array.handle, age_s=age_s, untested=untested
+        )
         keep_s = max(array.ends_at_seconds - time.time(), 1e-3) if array.ends_at_seconds else 0.0
         history = restored_history(array.history, time_of(array, self._folder.last(owner)))
         try:

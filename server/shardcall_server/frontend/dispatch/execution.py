@@ -67,6 +67,9 @@ class Execution:
             CallError: the call is invalid, its kernel failed the known-answer tests, or its deadline passed; the
                 compilation then continues.
         """
+        for i, operand in enumerate(operands):
+            if operand.resident is not None and operand.resident.untested:
+                self._known_answers.check_array(operand.resident, f"operand {i}")
         compiled = template.recent
         if compiled is None:
             self._check_size(count_bytes(operands))

@@ -143,7 +143,8 @@ class KernelRunner:
             if kept:
                 on_launch = launched if request.handles else None
                 check = partial(check_computed, call, request.operands)
-                sent = await commit(running, kept, compiled.entry, check, request.handles, on_launch)
+                untested = self._execution.untested(compiled.entry.program, request.operands)
+                sent = await commit(running, kept, compiled.entry, untested, check, request.handles, on_launch)
                 response.results.extend(sent)
             else:
                 entry, executed = compiled.entry, (await running.answer()).executed
@@ -198,13 +199,10 @@ class KernelRunner:
                 "send one handle for each result",
                 field="result_handles",
             )
-        untested = self._execution.untested(entry.program, request.operands)
         kept: list[Reservation] = []
         try:
             for nbytes in entry.device_bytes:
-                reservation = self._array_table.reserve(
-                    request.template.lease_id, nbytes, call.principal_name, untested
-                )
+                reservation = self._array_table.reserve(request.template.lease_id, nbytes, call.principal_name)
                 kept.append(reservation)
         except BaseException:
             for reservation in kept:

@@ -134,7 +134,6 @@ def _resident(
     operand: kernel_service_pb2.Operand, field: str, array_table: ResidentArrayTable, owner: str
 ) -> OperandSource:
     resident = array_table.find(operand.resident.handle, owner, field)
-    array_table.check_values(resident, field)
     if operand.HasField("type") and decode_array_type(operand.type, field) != resident.type:
         raise CallError(
             Reason.INVALID_OPERAND,

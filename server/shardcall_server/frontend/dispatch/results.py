@@ -15,6 +15,7 @@ from shardcall_core.layouts.layout import ArrayType
 from shardcall_core.wire.chunk_codec import CarrierClass, encode_chunk
 from shardcall_server.frontend.dispatch.running_command import RunningCommand
 from shardcall_server.frontend.memory.call_buffers import CallBuffers
+from shardcall_server.frontend.memory.leases import UntestedKernel
 from shardcall_server.frontend.memory.resident_array_table import Reservation, ResidentArray
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.rpc.promise import Promise
@@ -109,6 +110,7 @@ async def commit(
     running: RunningCommand,
     reservations: Sequence[Reservation],
     entry: CacheEntry,
+    untested: tuple[UntestedKernel, ...],
     check: Callable[[], Awaitable[None]],
     handles: Sequence[bytes] = (),
     launched: Callable[[Sequence[ResidentArray]], None] | None = None,
@@ -119,6 +121,7 @@ async def commit(
         running: the command that makes them.
         reservations: the reservation of each.
         entry: the cache entry of its program.
+        untested: the kernels that they depend on and that have not passed their known-answer tests.
         check: raises CallError if an operand turns out not to have been computed.
         handles: the handles that the client chose.
         launched: called with the results, which are in the table before they are computed; None for afterwards.
@@ -128,7 +131,7 @@ async def commit(
     try:
         if launched is not None:
             try:
-                _add(running, reservations, entry, handles, computed, kept)
+                _add(running, reservations, entry, untested, handles, computed, kept)
             except CallError:
                 await running.answer()  # an error of the mesh explains more
                 raise
@@ -138,7 +141,7 @@ async def commit(
         finally:
             await check()  # that an operand was not computed explains more
         if launched is None:
-            _add(running, reservations, entry, handles, None, kept)
+            _add(running, reservations, entry, untested, handles, None, kept)
     except BaseException as error:
         running.delete_when_done([reservation.array_id for reservation in reservations])
         if computed is not None:
@@ -165,6 +168,7 @@ def _add(
     running: RunningCommand,
     reservations: Sequence[Reservation],
     entry: CacheEntry,
+    untested: tuple[UntestedKernel, ...],
     handles: Sequence[bytes],
     computed: Promise[object] | None,
     kept: list[ResidentArray],
@@ -174,4 +178,8 @@ def _add(
     for index, reservation in enumerate(reservations):
         result_type, placement, nbytes = entry.program.results[index], plan.results[index], entry.device_bytes[index]
         handle = handles[index] if handles else b""
-        kept.append(reservation.commit(running.epoch, result_type, plan.mesh, placement, nbytes, handle, computed))
+        kept.append(
+            reservation.commit(
+                running.epoch, result_type, plan.mesh, placement, nbytes, handle, computed, untested=untested
+            )
+        )

@@ -173,16 +173,13 @@ class ResidentArrayTable:
         with self._changing():
             return {owner: (quota.arrays, quota.nbytes) for owner, quota in self._leases.by_owner().items()}
 
-    def reserve(
-        self, lease_id: bytes, device_bytes: int, owner: str = "", untested: tuple[UntestedKernel, ...] = ()
-    ) -> Reservation:
+    def reserve(self, lease_id: bytes, device_bytes: int, owner: str = "") -> Reservation:
         """Reserves quota and an id for an array; its lease is created if there is none.
 
         Args:
             lease_id: the array's lease, as the client sent it.
             device_bytes: the array's bytes on the devices.
             owner: the principal that puts it.
-            untested: the kernels that it depends on and that have not passed their known-answer tests.
 
         Raises:
             CallError: a lease id of the wrong length, or RESIDENT_LIMIT.
@@ -194,7 +191,7 @@ class ResidentArrayTable:
                 self._reserve(lease, device_bytes)
             finally:
                 self._leases.remove_if_empty(lease)
-            return Reservation(self, lease, next(self._ids), device_bytes, untested)
+            return Reservation(self, lease, next(self._ids), device_bytes)
 
     def find(self, handle: bytes, owner: str = "", field: str = "handle") -> ResidentArray:
         """Returns the array of a handle.
@@ -214,20 +211,6 @@ class ResidentArrayTable:
                 raise array_lost(handle, field, self._note(owner))
             self._leases.renew(resident.lease)
             return resident
-
-    def check_values(self, resident: ResidentArray, field: str = "handle") -> None:
-        """Refuses an array whose values may be wrong.
-
-        Raises:
-            CallError: KERNEL_FAILED_KNOWN_ANSWERS.
-        """
-        if resident.untested and (suspect := self._suspicion(resident)):
-            raise CallError(
-                Reason.KERNEL_FAILED_KNOWN_ANSWERS,
-                f"{field}: the array was computed by {suspect}, before that test had run; its values may be wrong, and "
-                "it can be neither read nor used; delete it, and compute it again on a server with another jaxlib",
-                field=field,
-            )
 
     def _note(self, owner: str, name: str = "") -> str:
         """Returns what an error about a lost array says of the last checkpoint."""
@@ -703,19 +686,11 @@ class Reservation:
     array was sent, the caller must have the mesh delete the array; if `commit` fails, ``on_delete`` is called.
     """
 
-    def __init__(
-        self,
-        table: ResidentArrayTable,
-        lease: ArrayLease,
-        array_id: int,
-        device_bytes: int,
-        untested: tuple[UntestedKernel, ...],
-    ) -> None:
+    def __init__(self, table: ResidentArrayTable, lease: ArrayLease, array_id: int, device_bytes: int) -> None:
         self._table = table
         self.lease = lease
         self.array_id = array_id
         self.device_bytes = device_bytes
-        self.untested = untested
         self.settled = False
 
     def commit(
@@ -729,6 +704,7 @@ class Reservation:
         computed: Promise[object] | None = None,
         *,
         age_s: float = 0.0,
+        untested: tuple[UntestedKernel, ...] = (),
     ) -> ResidentArray:
         """Adds the array to the table.
 
@@ -741,6 +717,7 @@ class Reservation:
             handle: the handle that the client chose; empty for a new one.
             computed: done when its values are computed; None if they are.
             age_s: its age, in seconds, if it was on an earlier mesh.
+            untested: the kernels that it depends on and that have not passed their known-answer tests.
 
         Raises:
             CallError: ARRAY_LOST if its epoch has ended; RESIDENT_LIMIT if it is larger than the reservation and
@@ -757,7 +734,7 @@ class Reservation:
             device_bytes=device_bytes,
             computed=computed,
             created_at=self._table.now() - age_s,
-            untested=self.untested,
+            untested=untested,
         )
         self._table.settle(self, resident)
         return resident

@@ -149,6 +149,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         """
         if program.trusted:
             return
+        pending = self._pending_of(program)  # before the loop, during which a test may fail
         for name in program.known_answers:
             test = self._tests.get(name)
             if test is None or not test.verdict.done():
@@ -157,7 +158,21 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
             for kernel in _kernels_in(program):
                 if (detail := failures.get(kernel)) is not None:
                     raise _refusal(kernel, name, detail, self._jaxlib)
-        program.trusted = not self._pending_of(program)
+        program.trusted = not pending
+
+    def check_array(self, resident: ResidentArray, field: str) -> None:
+        """Refuses an array of which a kernel that computed it has failed a test since.
+
+        Raises:
+            CallError: KERNEL_FAILED_KNOWN_ANSWERS.
+        """
+        if resident.untested and (suspect := self.suspicion(resident)):
+            raise CallError(
+                Reason.KERNEL_FAILED_KNOWN_ANSWERS,
+                f"{field}: the array was computed by {suspect}, before that test had run; its values may be wrong, and "
+                "it can be neither read nor used; delete it, and compute it again on a server with another jaxlib",
+                field=field,
+            )
 
     def untested(self, program: CachedProgram, operands: Iterable[ResidentArray]) -> tuple[UntestedKernel, ...]:
         """Returns the kernels that the results of a program depend on and that have not passed their tests.

@@ -157,7 +157,8 @@ class KernelServicer:
                 running.wait_for(1)
                 call.run(check_computed(call, operands))
             check = partial(check_computed, call, operands)
-            sent = call.run(commit(running, kept, compiled.entry, check)) if kept else results.announced()
+            untested = self._execution.untested(compiled.entry.program, operands)
+            sent = call.run(commit(running, kept, compiled.entry, untested, check)) if kept else results.announced()
             answer = kernel_service_pb2.ExecuteResponse(results=sent, plan=compiled.plan, cache=compiled.answer)
             with call.phase("send"):
                 yield kernel_service_pb2.ExecuteStreamResponse(header=answer)
