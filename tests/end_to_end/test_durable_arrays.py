@@ -54,6 +54,8 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
     }
     arrays = {name: client.put(x, mesh=mesh, spec=spec, name=name) for name, (x, mesh, spec) in values.items()}
     handles = {name: array.handle for name, array in arrays.items()}
+    view, doubled = arrays["rows"].T, client.jit(lambda x: x + x)
+    same(doubled(view).get(), 2 * X.T)  # the values of the view are computed once
     put_at = time.time()
     other = client.put(X + 1)
     assert client.usage().named_arrays == len(values)
@@ -71,6 +73,8 @@ def test_a_checkpoint_outlives_the_worker_and_the_server(servers):
         same(arrays[name].get(), np.asarray(x))
     assert refused(other.get).reason == "ARRAY_LOST"
     assert float(arrays["rows"].sum()) == X.sum()  # padding is zero
+    same(doubled(view).get(), 2 * X.T)
+    same(arrays["rows"].T.get(), X.T)
 
     client = servers.restart()
     check_ages(client, put_at)
@@ -107,6 +111,7 @@ def test_who_has_seen_lost_values_is_refused_and_a_damaged_file_by_its_name(serv
     with sc.connect(servers.running.address) as other, sc.connect(servers.running.address) as third:
         early, late, part = other.open("n"), third.open("n"), h[:2]
         same(early.get(), np.zeros(4))
+        same((end := early[2:]).get(), np.zeros(2))
         h += 1
         part += 1
         same(late.get(), np.array([2.0, 2, 1, 1]))
@@ -117,12 +122,15 @@ def test_who_has_seen_lost_values_is_refused_and_a_damaged_file_by_its_name(serv
         same(early.get(), np.zeros(4))  # once the next mesh answers
         uses = [h.get, part.get, lambda: h.__iadd__(1), lambda: part.__setitem__(0, 5), lambda: float(h.sum())]
         assert all(went_back(refused(use)) for use in [*uses, late.get, client.save_checkpoint])
-        early += 7  # its client has seen nothing later
+        end += 7  # its client has seen nothing later
+        early[:2] += 7
         same(early.get(), np.full(4, 7.0))
         assert went_back(refused(h.get))  # still, although as many values have been written since
         same(client.open("n").get(), np.full(4, 7.0))
         h += 1
-        same(part.get(), np.full(2, 8.0))
+        for _ in range(2):
+            same(part.get(), np.full(2, 8.0))
+            other.delete(part.handle)  # as the end of the lease would
         assert went_back(refused(late.get))
 
     for value in (1.0, 2.0):

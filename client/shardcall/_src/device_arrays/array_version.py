@@ -369,6 +369,7 @@ class ArrayBase:
         layout: as of `views.layout_of`, of an array that was a view as it was then; None before it is needed.
         was_view: whether it was a view of an array that nobody has any more.
         name: the name on the server, of which other clients may have objects, too; empty if it has none.
+        restored_us: the restart from which the name went on, as ``since_microseconds`` of the server's `NameVersion`.
         writers: the number of writes in progress, during which other clients' writes are not read.
         write_lock: the lock of writes, which a base that takes the place of this one has, too.
     """
@@ -385,6 +386,7 @@ class ArrayBase:
         "array",
         "layout",
         "name",
+        "restored_us",
         "type",
         "was_view",
         "write_lock",
@@ -397,6 +399,7 @@ class ArrayBase:
         self.layout = layout
         self.was_view = layout is not None
         self.name = ""
+        self.restored_us = 0
         self.writers = 0
         self.write_lock = WriteLock()
         self._views: dict[int, weakref.ref[Any]] = {}
@@ -469,7 +472,7 @@ class ArrayBase:
         return (self.array is None or self.array() is None) and [*self._views] == [id(view)]
 
     def value(self, version: ArrayVersion, steps: Hashable) -> ArrayVersion | None:
-        """Returns the values of a view; None if they were not computed, or nobody has kept them.
+        """Returns the values of a view; None if they were not computed, are lost, or nobody has kept them.
 
         Args:
             version: the values of the array that they are computed from.
@@ -477,7 +480,8 @@ class ArrayBase:
         """
         computed_from, values, _ = self._values
         reference = values.get(steps) if computed_from is version else None
-        return None if reference is None else reference()
+        value = None if reference is None else reference()
+        return None if value is None or value.lost else value
 
     def add_value(self, version: ArrayVersion, steps: Hashable, value: ArrayVersion) -> None:
         """Stores the values of a view while somebody keeps them; arguments are those of `value`."""

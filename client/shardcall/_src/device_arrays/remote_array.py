@@ -115,7 +115,7 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         base, steps = self._located
         version, computed = base.version, self._computed
         check_there(self, "the array")
-        if computed is not None and computed[0] is version:
+        if computed is not None and computed[0] is version and not computed[1].lost:
             value = computed[1]
         else:
             value = self._computed_from(base, version, steps)

@@ -21,7 +21,7 @@ def described(
     placed = MeshPlacement(placement, mesh.from_proto(answer.mesh), answer.device_bytes)
     array = RemoteArray(ArrayVersion(owner, server, answer.handle, placement.type, placed, committed=committed))
     array._is_ndarray = True
-    array._store.name = answer.name
+    array._store.name, array._store.restored_us = answer.name, answer.version.since_microseconds
     return array
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -102,10 +103,11 @@ class NamedArrays:
             request = array_service_pb2.NameArrayRequest(
                 handle=handle_of(target), name=name, replace=replaces, keep_seconds=keep_s, lease_id=lease_id
             )
-            self._accept(self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline).array)
+            answer = self._transport.unary(self._transport.stubs.arrays.NameArray, request, deadline)
+            version = self._accept(answer.array).version
         self._stay(handle_of(target))
         if isinstance(target, ArrayVersion) and target.base is not None and (base := target.base()) is not None:
-            base.name = name
+            base.name, base.restored_us = name, version.since_microseconds
 
     def name_durably(self, array: RemoteArray, name: str, deadline: Deadline, *, replaces: bool, keep_s: float) -> None:
         """Gives an array a name and writes it to the disk of the server.
@@ -181,20 +183,26 @@ class NamedArrays:
         self._transport.unary(self._transport.stubs.arrays.UnshareArray, request, deadline)
 
     def refresh(self, base: ArrayBase, deadline: Deadline) -> None:
-        """Gives a base the values that its name stands for now."""
+        """Gives a base the values that its name stands for now, and its views new ones after a restart."""
         before = base.version
         answer = self._open(base.name, deadline, self.seen(base.name))
         self.see(base.name, answer.version)
-        if answer.handle == before.handle:
+        restored_us = answer.version.since_microseconds
+        if answer.handle != before.handle:
+            version = described(before.owner, self._sender.here, answer)._store.version
+        elif restored_us != base.restored_us:
+            version = replace(before)  # another object: the values of views were computed from the one before
+        else:
             return
-        version = described(before.owner, self._sender.here, answer)._store.version
         if version.type != base.type:
             why = f"whose name {base.name!r} stands for {version.type} now; open it by Client.open"
             raise lost_error(base.type, why, "the array")
         with self._replacing:
             if base.version is before:  # else another thread has written to it, or refreshed it
                 base.replace(version)
-                self._passed.named.discard(before.handle)
+                base.restored_us = restored_us
+                if version.handle != before.handle:
+                    self._passed.named.discard(before.handle)
 
     def write(self, base: ArrayBase, version: ArrayVersion, deadline: Deadline) -> None:
         """Has the name of a base stand for other values, and waits until the server says so.
