@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import FunctionType
 from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
@@ -18,6 +19,7 @@ from shardcall.methods.kernel_caller import Options, SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 from shardcall.namespace.integers import integer
+from shardcall.namespace.masked_elements import MaskedElements, run_masked_kernel, taking_masked
 from shardcall.namespace.view_steps import view_step
 from shardcall_core.element_types import DType
 from shardcall_core.types import arrays
@@ -44,6 +46,9 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
     """Submits the calls of a namespace."""
 
     def __init_subclass__(cls) -> None:
+        for name, function in list(vars(cls).items()):
+            if isinstance(function, FunctionType) and name[0] != "_" and hasattr(np, name):
+                setattr(cls, name, taking_masked(name, function))
         shortened(cls)  # first, since methods of kernels are completed at their first lookup
         super().__init_subclass__()
 
@@ -67,6 +72,8 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
         """Submits the call of a method, without ``out=None``, which libraries pass on from functions of NumPy."""
         if options.get("out", 0) is None:
             options = {name: value for name, value in options.items() if name != "out"}  # type: ignore[assignment]
+        if MaskedElements in map(type, operands):
+            return run_masked_kernel(kernel, operands, {**parameters, **options})  # type: ignore[no-any-return]
         return super()._named(kernel, *operands, options=options, **parameters)
 
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:
