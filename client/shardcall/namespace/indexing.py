@@ -23,7 +23,7 @@ from shardcall.namespace.index_keys import (
     read_items,
     without_leading,
 )
-from shardcall.namespace.masked_elements import MaskedElements, WRITE
+from shardcall.namespace.masked_elements import WRITE, MaskedElements
 from shardcall.namespace.searching import chosen, nonzero
 from shardcall_core.element_types import DType
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic

@@ -26,12 +26,15 @@ _ELEMENTWISE = frozenset(
     )
 )
 _REDUCTIONS = frozenset((np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.any, np.all, np.mean, np.var, np.std))
-_EXTREMES = {np.maximum.reduce: np.max, np.minimum.reduce: np.min}
+_EXTREMES: Mapping[Any, str] = {
+    **dict.fromkeys((np.max, np.amax, np.maximum.reduce), "max"),
+    **dict.fromkeys((np.min, np.amin, np.minimum.reduce), "min"),
+}
 
 
 _READ = (
-    "use elementwise functions and reductions of them, such as np.sum(a[mask]), a[mask] = values with the same mask, or "
-    "np.where(mask, a, 0), which keeps all elements"
+    "use elementwise functions and reductions of them, a[mask] = values with the same mask, or np.where(mask, a, 0), "
+    "which keeps all elements"
 )
 WRITE = (
     "write x[mask] = values[mask] with values of the shape of x, or "
@@ -208,13 +211,11 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
         others = tuple(axis + before for axis in axes if axis)
         if 0 not in axes:
             return MaskedElements(self._xp, function(self.values, axis=others, keepdims=keepdims, **options), self.mask)
-        result = _EXTREMES.get(function, function)(
-            self.values,
-            axis=(*range(before + 1), *others),
-            keepdims=keepdims,
-            where=_in_front(self._xp, self.mask, self.values.ndim),
-            **options,
-        )
+        where, axes = _in_front(self._xp, self.mask, self.values.ndim), (*range(before + 1), *others)
+        if function in _EXTREMES and not options:  # NumPy's functions take no mask without initial
+            result = self._xp.call(_EXTREMES[function], self.values, where, axis=axes, keepdims=keepdims)
+        else:
+            result = function(self.values, axis=axes, keepdims=keepdims, where=where, **options)
         return result.reshape(result.shape[before:]) if keepdims and before else result
 
     def _refusal(self, what: str, instead: str = _READ) -> TracingError:

@@ -171,7 +171,8 @@ def _check_where(where: ArrayType, x: ArrayType) -> None:
 
 def _some_element(name: str) -> ValueCheck:
     return ValueCheck(
-        "where", f"where is true for no element, and there is no {name} of none; give initial, which is the result then"
+        "where",
+        f"where is true for no element, and there is no {name} of no elements; give initial, which is the result then",
     )
 
 

@@ -124,10 +124,10 @@ def _reduce(
         reduced = _begun(row, reducer, reduced, start)
         if row.name == "sum" and not is_relaxed() and not is_differentiated():
             reduced = _signed_zero(widen(x, result.dtype), reducer, reduced, start)
-    results = (reduced, reducer.any(required(reducer.where))) if problem.checks else (reduced,)
+    exist = [reducer.any(required(reducer.where))] if problem.checks else []
     if not problem.parameters.keepdims:
-        results = tuple(jnp.squeeze(array, reducer.axes) for array in results)
-    return narrow(results[0], result.dtype), *results[1:]
+        reduced, *exist = (jnp.squeeze(array, reducer.axes) for array in (reduced, *exist))
+    return narrow(reduced, result.dtype), *exist
 
 
 def _begun(row: Reduction, reducer: Reducer, reduced: jax.Array, initial: jax.Array) -> jax.Array:
