@@ -64,7 +64,6 @@ from shardcall.compiled import CompiledKernel
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_caller import kernel_method
 from shardcall.namespace import Namespace
-from shardcall.namespace.masked_elements import MaskedElements, run_masked_kernel
 from shardcall.v1 import kernel_service_pb2, server_info_service_pb2
 from shardcall_core.markup import page
 from shardcall_core.placements.placement import MeshPlacement
@@ -253,11 +252,6 @@ class Client(KernelMethods[Result[Any]]):
         else:
             arrays = self._submitter.submit(self, name, operands, parameters, options, timeout)
         return arrays[0] if len(arrays) == 1 else arrays
-
-    def _named(self, kernel: str, *operands: OperandLike | None, options: Any, **parameters: Any) -> Result[Any]:
-        if MaskedElements in map(type, operands):
-            return run_masked_kernel(kernel, operands, {**parameters, **options})  # type: ignore[no-any-return]
-        return super()._named(kernel, *operands, options=options, **parameters)
 
     def _record(self, name: str, /, *values: ArrayVersion | NDArray, **parameters: Any) -> ArrayVersion | None:
         if self._tracer.active.trace is not None:

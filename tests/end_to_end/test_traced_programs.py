@@ -436,15 +436,17 @@ def test_the_largest_of_no_elements_is_refused_as_by_numpy(client):
                 function(x - 9).get()
 
 
-def test_a_print_shows_the_types_of_traced_arrays(client, capsys):
-    def shown(i, u):
+def test_a_print_shows_the_types_of_traced_arrays(client):
+    texts = set()
+
+    def shown(_, u):
         z = np.zeros(3)
         z[0] = u[0]
-        print(u, f"{u}", str(z))
+        texts.update((str(u), f"{u}", str(z)))
         return u + z
 
     assert client.jit(lambda u: client.xp.fori_loop(0, 2, shown, u))(np.ones(3))[0] == 4
-    assert capsys.readouterr().out.splitlines()[0] == " ".join(["<RemoteArray float64[3], traced>"] * 3)
+    assert texts == {"<RemoteArray float64[3], traced>"}
 
 
 def spread(xp, u):

@@ -11,6 +11,7 @@ import numpy as np
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
+from shardcall._src.device_arrays.masked_elements import taking_masked
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, read_only_step
@@ -19,7 +20,6 @@ from shardcall.methods.kernel_caller import Options, SubmittedArray
 from shardcall.namespace.bucketed_calls import call_bucketed
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 from shardcall.namespace.integers import integer
-from shardcall.namespace.masked_elements import MaskedElements, run_masked_kernel, taking_masked
 from shardcall.namespace.view_steps import view_step
 from shardcall_core.element_types import DType
 from shardcall_core.types import arrays
@@ -72,8 +72,6 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
         """Submits the call of a method, without ``out=None``, which libraries pass on from functions of NumPy."""
         if options.get("out", 0) is None:
             options = {name: value for name, value in options.items() if name != "out"}  # type: ignore[assignment]
-        if MaskedElements in map(type, operands):
-            return run_masked_kernel(kernel, operands, {**parameters, **options})  # type: ignore[no-any-return]
         return super()._named(kernel, *operands, options=options, **parameters)
 
     def call(self, name: str, /, *operands: OperandLike | None, **arguments: Any) -> Any:

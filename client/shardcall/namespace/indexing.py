@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.masked_elements import WRITE, MaskedElements
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.device_arrays.views import index_step
 from shardcall.namespace.base import NamespaceBase
@@ -23,7 +24,6 @@ from shardcall.namespace.index_keys import (
     read_items,
     without_leading,
 )
-from shardcall.namespace.masked_elements import WRITE, MaskedElements
 from shardcall.namespace.searching import chosen, nonzero
 from shardcall_core.element_types import DType
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic

@@ -37,7 +37,8 @@ from shardcall_server.kernels.numerics.ordering import is_negative_zero, truth
 class ReduceKernel(FunctionKernel[ReduceParameters]):
     """A reduction over some or all axes, as NumPy's function of that name, with its element type.
 
-    Elements that ``where`` excludes are left out; ``initial`` is combined with the reduction of the others.
+    Elements that ``where`` excludes are left out; ``initial`` is combined with the reduction of the others. Without it,
+    a call of ``max`` or ``min`` is refused if ``where`` leaves no element.
 
     ``sum``, ``prod``, ``mean``, ``var`` and ``std`` of floats of 16 bits and less are accumulated in float32 and
     rounded once. NaN, of complex numbers the first, is the ``max`` and ``min`` of all that holds one; ``argmax`` and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
@@ -14,9 +14,6 @@ from shardcall._src.device_arrays.array_operators import Unconvertible
 from shardcall_core.element_types import DType
 from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.errors import TracingError
-
-if TYPE_CHECKING:
-    from shardcall.namespace.base import NamespaceBase
 
 _ELEMENTWISE = frozenset(
     (
@@ -30,8 +27,6 @@ _EXTREMES: Mapping[Any, str] = {
     **dict.fromkeys((np.max, np.amax, np.maximum.reduce), "max"),
     **dict.fromkeys((np.min, np.amin, np.minimum.reduce), "min"),
 }
-
-
 _READ = (
     "use elementwise functions and reductions of them, a[mask] = values with the same mask, or np.where(mask, a, 0), "
     "which keeps all elements"
@@ -60,13 +55,13 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
     __array_priority__ = 100.0
     _is_traced = True
 
-    def __init__(self, xp: NamespaceBase, values: Any, mask: Any) -> None:
+    def __init__(self, xp: Any, values: Any, mask: Any) -> None:
         self.values = values
         self.mask = mask
         self._xp = xp
 
     @classmethod
-    def of(cls, xp: NamespaceBase, x: Any, mask: Any) -> MaskedElements:
+    def of(cls, xp: Any, x: Any, mask: Any) -> MaskedElements:
         """Returns the elements of an array where a mask is true."""
         return cls(xp, xp.selected(_in_front(xp, mask, x.ndim), x), mask)
 
@@ -204,7 +199,7 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
         default = 0 if isinstance(function, type(np.add.reduce)) else None
         options = {"axis": default, "keepdims": False, **dict(zip(("axis", "dtype"), args[1:], strict=False)), **kwargs}
         axis, keepdims = options.pop("axis"), options.pop("keepdims")
-        if {*options} - {"dtype", "initial", "ddof"} or len(args) > 3 or args[0] is not self:
+        if {*options} - {"dtype", "initial", "ddof"} or len(args) not in (1, 2, 3) or args[0] is not self:
             raise self._refusal(f"numpy.{function.__name__} with these arguments")
         axes = range(self.ndim) if axis is None else normalize_axis_tuple(axis, self.ndim)
         before = self.mask.ndim - 1  # axes of the mask that are one of the elements
@@ -232,7 +227,7 @@ def taking_masked(name: str, function: Callable[..., Any]) -> Callable[..., Any]
     """Returns a function of a namespace that runs as NumPy's of a name where an argument is `MaskedElements`."""
 
     @functools.wraps(function)
-    def run(xp: NamespaceBase, *args: Any, **kwargs: Any) -> Any:
+    def run(xp: Any, *args: Any, **kwargs: Any) -> Any:
         if MaskedElements in map(type, args) or (kwargs and MaskedElements in map(type, kwargs.values())):
             return run_masked(name, args, kwargs)
         return function(xp, *args, **kwargs)
@@ -253,14 +248,13 @@ def run_masked(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
 
 def run_masked_kernel(name: str, operands: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
     """Runs NumPy's function of a kernel's name, of whose operands some are `MaskedElements`."""
-    infos = zip(FUNCTIONS[name].operands, operands, strict=False)
-    given = {info.name: item for info, item in infos if info.optional and item is not None}
-    if given.get("where") is True:
-        del given["where"]
-    required = [item for info, item in zip(FUNCTIONS[name].operands, operands, strict=False) if not info.optional]
-    return run_masked(name, required, {**given, **parameters})
+    given = [*zip(FUNCTIONS[name].operands, operands, strict=False)]
+    options = {info.name: item for info, item in given if info.optional and item is not None}
+    if options.get("where") is True:  # NumPy's default
+        del options["where"]
+    return run_masked(name, [item for info, item in given if not info.optional], {**options, **parameters})
 
 
-def _in_front(xp: NamespaceBase, mask: Any, ndim: int) -> Any:
+def _in_front(xp: Any, mask: Any, ndim: int) -> Any:
     """Returns a mask of the first axes of an array with as many axes as the array."""
     return mask if mask.ndim == ndim else xp.call("reshape", mask, shape=mask.shape + (1,) * (ndim - mask.ndim))
