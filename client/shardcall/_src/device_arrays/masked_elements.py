@@ -29,7 +29,7 @@ _EXTREMES: Mapping[Any, str] = {
 }
 _READ = (
     "use elementwise functions and reductions of them, a[mask] = values with the same mask, or np.where(mask, a, 0), "
-    "which keeps all elements"
+    "which keeps all elements; or return a and mask, and take a[mask] of what a call returns"
 )
 WRITE = (
     "write x[mask] = values[mask] with values of the shape of x, or "
@@ -248,11 +248,11 @@ def run_masked(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
 
 def run_masked_kernel(name: str, operands: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
     """Runs NumPy's function of a kernel's name, of whose operands some are `MaskedElements`."""
-    given = [*zip(FUNCTIONS[name].operands, operands, strict=False)]
-    options = {info.name: item for info, item in given if info.optional and item is not None}
+    pairs = [*zip(FUNCTIONS[name].operands, operands, strict=False)]
+    options = {info.name: item for info, item in pairs if info.optional and item is not None}
     if options.get("where") is True:  # NumPy's default
         del options["where"]
-    return run_masked(name, [item for info, item in given if not info.optional], {**options, **parameters})
+    return run_masked(name, [item for info, item in pairs if not info.optional], {**options, **parameters})
 
 
 def _in_front(xp: Any, mask: Any, ndim: int) -> Any:
