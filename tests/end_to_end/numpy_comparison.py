@@ -13,7 +13,7 @@ from end_to_end.numpy_names import ORACLES
 from end_to_end.numpy_programs import Line, Program, converts_what_does_not_fit, operands_of, run_line, without
 
 import shardcall as sc
-from shardcall.namespace.masked_elements import MaskedElements
+from shardcall._src.device_arrays.masked_elements import MaskedElements
 
 _FAMILIES = (
     *(np.exceptions.AxisError, np.linalg.LinAlgError, IndexError, OverflowError, ZeroDivisionError, TypeError),

@@ -202,6 +202,7 @@ LOG = (lambda x: 1 / x, lambda x: -(x**-2))
 INVERSE = (lambda x: -(x**-2), lambda x: 2 * x**-3)
 MASKED = [
     (lambda x: np.sum(np.sqrt(x[x > 0])), *ROOT, 0),
+    (lambda x: x.__array_namespace__().sqrt(x[x > 0]).sum(), *ROOT, 0),
     (lambda x: (x[x > 0] ** -1 * 1.0).sum(), *INVERSE, 0),
     (masked_write, *LOG, 1),
     (masked_twice, *LOG, 1),

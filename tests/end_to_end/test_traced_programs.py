@@ -422,6 +422,33 @@ def test_errors_of_calls_that_are_waited_for_name_the_line(client):
         client.jit(lambda u, v: (of_an_index(client.xp, u), v + 1))(X, large)
 
 
+def largest(u):
+    return u[u > 3].max(axis=0)  # 1
+
+
+def test_the_largest_of_no_elements_is_refused_as_by_numpy(client):
+    for x in (X[:, 0], client.put(X[1:, 0], mesh=sc.Mesh(x=2))):
+        assert (client.jit(largest)(x), client.grad(largest)(x)[-1]) == (6, 1)
+        for function in (client.jit(largest), client.grad(largest), client.jit(largest, exact=True)):
+            with pytest.raises(
+                ValueError, match=at(largest, 1, "max") + "where is true for no element, .* give initial"
+            ):
+                function(x - 9).get()
+
+
+def test_a_print_shows_the_types_of_traced_arrays(client):
+    texts = set()
+
+    def shown(_, u):
+        z = np.zeros(3)
+        z[0] = u[0]
+        texts.update((str(u), f"{u}", str(z)))
+        return u + z
+
+    assert client.jit(lambda u: client.xp.fori_loop(0, 2, shown, u))(np.ones(3))[0] == 4
+    assert texts == {"<RemoteArray float64[3], traced>"}
+
+
 def spread(xp, u):
     v = u + 1
     return xp.with_spec(v * 2, sc.P("q"))  # 2

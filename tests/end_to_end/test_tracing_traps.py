@@ -79,7 +79,7 @@ def test_an_error_says_how_to_avoid_values(client, u):
         (lambda u: u.tolist(), r"^tolist\(\) needs .*return it from"),
         (lambda u: f"{u[0, 0]:.2f}", r"^a format needs .*return it from"),
         (lambda u: np.array([u[0, 0]], ndmin=2), r"^numpy\.array or numpy\.asarray needs .*xp\.stack"),
-        (lambda u: u[labels == 1], r"of the elements where a mask is true .*np\.where\(mask, a, 0\)"),
+        (lambda u: u[labels == 1], r"^what the function returns needs the number .*np\.where\(mask, a, 0\)"),
         (np.unique, r"^this call, whose sizes .*return x from the function"),
     ):
         with pytest.raises(sc.TracingError, match=message) as raised:

@@ -31,6 +31,18 @@ def test_a_negative_power_is_detected_on_every_device(run, same, mesh, in_specs)
         y[index] = 2
 
 
+@pytest.mark.parametrize(("mesh", "in_specs"), LAYOUTS)
+def test_a_mask_that_leaves_no_element_of_max_is_detected(run, same, mesh, in_specs):
+    largest, how = KERNELS["max"], {"mesh": mesh, "in_specs": in_specs}
+    for axis, index in ((1, 25), (0, (slice(None), 4)), (None, ...)):
+        mask = np.arange(X.size).reshape(X.shape) % 3 != 0
+        expected = np.max(X, axis, where=mask, initial=-128)
+        same(run(largest, X, mask, axis=axis, **how, padding=1), expected)
+        mask[index] = False
+        with pytest.raises(CallError, match="where is true for no element, and there is no max of no elements"):
+            run.runner.run(run.kernel_case(largest, X, mask, axis=axis, **how), (X, mask), 1)
+
+
 def test_one_in_many_is_detected(run):
     y = np.zeros(5003, np.int16)
     case = run.kernel_case(POWER, y, y)

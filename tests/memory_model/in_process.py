@@ -310,6 +310,8 @@ def _reduction(name: str) -> Callable[..., Any]:
         """Reduces an array, with the operands initial and where behind it if there are some."""
         names = [info.name for info in FUNCTIONS[name].operands[1:]]
         named = {key: value for key, value in zip(names, others, strict=False) if value is not None}
+        if name in ("max", "min") and named.keys() == {"where"}:
+            named["initial"] = getattr(x[np.broadcast_to(named["where"], x.shape)], name)()
         return getattr(np, name)(x, **keywords, **named)
 
     return reduce

@@ -51,6 +51,9 @@ def _reduction(name: str, operands: Operands, parameters: dict[str, Any]) -> Ope
     _by_types(name, operands, parameters)
     x, where, *initial = operands
     where = None if where is True else where  # NumPy's default
+    if where is not None and initial == [None] and name in ("max", "min"):
+        message = "where may leave no element to choose from; give initial, which is the result then"
+        raise InvalidOperandError(message, field="where")
     dtype = parameters.get("dtype")
     return x, where, *(typed_initial(name, x, dtype, value) for value in initial)  # type: ignore[arg-type]
 

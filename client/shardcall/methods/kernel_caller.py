@@ -21,6 +21,7 @@ from typing import (
     overload,
 )
 
+from shardcall._src.device_arrays.masked_elements import MaskedElements, run_masked_kernel
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods.conversions import CONVERSIONS
 from shardcall.methods.signatures import LazyMethod
@@ -213,6 +214,8 @@ class KernelCaller(Generic[Outcome], metaclass=ABCMeta):
             TypeError: for an unknown option; the message names similar ones.
             OperandCountError: if a required operand is None.
         """
+        if MaskedElements in map(type, operands):  # in a function that is traced
+            return run_masked_kernel(kernel, operands, {**parameters, **options})  # type: ignore[no-any-return]
         specs = FUNCTIONS[kernel].spec_keywords
         for name in options:
             if name not in _OPTIONS and name not in specs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from types import FunctionType
 from typing import Any, Protocol, SupportsIndex
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
 from shardcall._src.device_arrays.bucketed_array import BucketedArray
+from shardcall._src.device_arrays.masked_elements import taking_masked
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_array
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, read_only_step
@@ -44,6 +46,9 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
     """Submits the calls of a namespace."""
 
     def __init_subclass__(cls) -> None:
+        for name, function in list(vars(cls).items()):
+            if isinstance(function, FunctionType) and name[0] != "_" and hasattr(np, name):
+                setattr(cls, name, taking_masked(name, function))
         shortened(cls)  # first, since methods of kernels are completed at their first lookup
         super().__init_subclass__()
 

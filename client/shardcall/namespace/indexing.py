@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shardcall._src.device_arrays.masked_elements import WRITE, MaskedElements
 from shardcall._src.device_arrays.remote_array import RemoteArray
 from shardcall._src.device_arrays.views import index_step
 from shardcall.namespace.base import NamespaceBase
@@ -23,10 +24,10 @@ from shardcall.namespace.index_keys import (
     read_items,
     without_leading,
 )
-from shardcall.namespace.masked_elements import MaskedElements
 from shardcall.namespace.searching import chosen, nonzero
 from shardcall_core.element_types import DType
 from shardcall_core.functions.indexing import ArrayIndex, BasicIndex, array_index, basic_index, is_basic
+from shardcall_core.types.errors import TracingError
 
 _OPERATIONS = {
     **{name: name for name in ("add", "multiply", "divide", "power")},
@@ -127,6 +128,7 @@ def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) 
         if len(shape) <= rest:
             check_broadcast(shape, x.shape[mask.ndim :])
             return _update_where(xp, x, mask, _reshaped(xp, new, shape), mode)
+    _check_masks(xp, items)
     index = _array_index(xp, x, items)
     slices = basic_index(x.shape, index.key)
     if not _is_all(slices, x.shape) and (others := _beside_one_number(index)) is not None:
@@ -135,6 +137,20 @@ def update(xp: NamespaceBase, x: RemoteArray, key: Any, values: Any, mode: str) 
     part = _sliced(xp, x, slices)
     updated = _update_at(xp, part, index, new, mode)
     return updated if _is_all(slices, x.shape) else _update_slices(xp, x, slices, updated, "set")
+
+
+def _check_masks(xp: NamespaceBase, items: Sequence[Any]) -> None:
+    """Checks that an index of elements that are written has no mask of the function that is traced.
+
+    Raises:
+        TracingError: if it has one.
+    """
+    for item in items:
+        if is_mask(item) and (mask := xp.traced(item)) is not None:
+            raise TracingError(
+                f"an assignment to elements at a mask beside other indices, or of one value for each of them, needs "
+                f"their number, which is not known while {mask._trace.name} is traced; {WRITE}"
+            )
 
 
 def _check_axes(values: Any, shape: tuple[int, ...], dtype: DType) -> None:

@@ -10,7 +10,14 @@ from shardcall_core.call_error import CallError, Reason, shorten
 from shardcall_core.element_types import DType
 from shardcall_core.functions import checks, shape_rules, type_rules
 from shardcall_core.functions.function import Check, Function
-from shardcall_core.functions.signature import Method, OperandInfo, ParameterInfo, ParameterValues, Signature
+from shardcall_core.functions.signature import (
+    Method,
+    OperandInfo,
+    ParameterInfo,
+    ParameterValues,
+    Signature,
+    ValueCheck,
+)
 from shardcall_core.functions.type_rules import AVERAGES
 from shardcall_core.layouts.layout import ArrayType, OperandTypes, required
 
@@ -112,7 +119,7 @@ def _check(name: str) -> Check:
         (shape,) = shape_rules.reduction((x.shape,), {"axis": axes, "keepdims": keepdims})
         starts = initial is not None or name not in _UNDEFINED
         if where is not None:
-            _check_where(where, x, starts=starts)
+            _check_where(where, x)
         if initial is not None:
             _check_initial(initial, result)
         if not starts and 0 in [x.shape[i] for i in axes]:
@@ -126,7 +133,8 @@ def _check(name: str) -> Check:
             normal = VarParameters(axes, keepdims, checks.number(parameters, "ddof"))
         elif "dtype" in parameters:
             normal = SumParameters(axes, keepdims, result.name)
-        return Signature(normal, (ArrayType(shape, result),))
+        value_checks = (_some_element(name),) if where is not None and not starts else ()
+        return Signature(normal, (ArrayType(shape, result),), value_checks)
 
     return check
 
@@ -154,14 +162,18 @@ def _result_type(name: str, x: DType, dtype: DType | None) -> DType:
     )
 
 
-def _check_where(where: ArrayType, x: ArrayType, *, starts: bool) -> None:
+def _check_where(where: ArrayType, x: ArrayType) -> None:
     here = x.shape[x.ndim - where.ndim :]
     if where.ndim > x.ndim or any(n not in (1, m) for n, m in zip(where.shape, here, strict=True)):
         shapes = f"where has shape {shorten(str(where.shape))} and x {shorten(str(x.shape))}"
         raise checks.operand("where", f"{shapes}; give one that broadcasts to x")
-    if not starts:
-        message = "where may leave no element to choose from; give initial, which is the result then"
-        raise checks.operand("where", message)
+
+
+def _some_element(name: str) -> ValueCheck:
+    return ValueCheck(
+        "where",
+        f"where is true for no element, and there is no {name} of no elements; give initial, which is the result then",
+    )
 
 
 def _check_initial(initial: ArrayType, result: DType) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from shardcall._src.calls.call_request import AUTO, CallOptions, CallRequest, prepare
+from shardcall._src.device_arrays.array_operators import Unconvertible
 from shardcall._src.device_arrays.array_version import ArrayBase, ArrayVersion, ServerIdentity
 from shardcall._src.device_arrays.call_sites import Line, line_of_caller
 from shardcall._src.device_arrays.operands import as_operand
@@ -226,6 +227,8 @@ class Trace(ProgramBuilder[Input]):
             ShardcallError: for a value that is no array.
         """
         array = find_remote_array(item)
+        if isinstance(item, Unconvertible) and array is None:
+            raise item._refusal(name)
         if array is None:
             return self.constant(as_operand(item, name))
         if not isinstance(array, TracedArray):

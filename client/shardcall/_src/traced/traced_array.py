@@ -232,3 +232,5 @@ class TracedArray(RemoteArray):
 
     def __repr__(self) -> str:
         return f"<RemoteArray {self.type}, traced>"
+
+    __str__ = __repr__

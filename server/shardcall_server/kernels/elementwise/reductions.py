@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -37,7 +37,8 @@ from shardcall_server.kernels.numerics.ordering import is_negative_zero, truth
 class ReduceKernel(FunctionKernel[ReduceParameters]):
     """A reduction over some or all axes, as NumPy's function of that name, with its element type.
 
-    Elements that ``where`` excludes are left out; ``initial`` is combined with the reduction of the others.
+    Elements that ``where`` excludes are left out; ``initial`` is combined with the reduction of the others. Without it,
+    a call of ``max`` or ``min`` is refused if ``where`` leaves no element.
 
     ``sum``, ``prod``, ``mean``, ``var`` and ``std`` of floats of 16 bits and less are accumulated in float32 and
     rounded once. NaN, of complex numbers the first, is the ``max`` and ``min`` of all that holds one; ``argmax`` and
@@ -52,7 +53,7 @@ class ReduceKernel(FunctionKernel[ReduceParameters]):
     """
 
     reduction: ClassVar[Reduction]
-    version = 8
+    version = 9
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: ReduceParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -103,8 +104,10 @@ def _reduced_spec(problem: Problem[ReduceParameters]) -> Spec:
 
 def _reduce(
     row: Reduction, problem: Problem[ReduceParameters], reducer: Reducer, x: jax.Array, *others: jax.Array
-) -> jax.Array:
+) -> tuple[jax.Array, ...]:
     """Reduces x over axes, which stay with size 1 if the call keeps them.
+
+    Returns behind the result, for a call that checks it, where there is an element that ``where`` leaves.
 
     Args:
         reducer: the axes, and the mesh axes they are sharded over.
@@ -122,9 +125,10 @@ def _reduce(
         reduced = _begun(row, reducer, reduced, start)
         if row.name == "sum" and not is_relaxed() and not is_differentiated():
             reduced = _signed_zero(widen(x, result.dtype), reducer, reduced, start)
+    exist = [reducer.any(required(reducer.where))] if problem.checks else []
     if not problem.parameters.keepdims:
-        reduced = jnp.squeeze(reduced, reducer.axes)
-    return narrow(reduced, result.dtype)
+        reduced, *exist = (jnp.squeeze(array, reducer.axes) for array in (reduced, *exist))
+    return narrow(reduced, result.dtype), *exist
 
 
 def _begun(row: Reduction, reducer: Reducer, reduced: jax.Array, initial: jax.Array) -> jax.Array:
@@ -157,18 +161,18 @@ def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
     padded = problem.padded_result()
     if 0 in x.shape:
 
-        def of_none(*arrays: jax.Array) -> tuple[jax.Array]:
+        def of_none(*arrays: jax.Array) -> tuple[jax.Array, ...]:
             if initial is None:
                 fill = row.of_none or 0  # if it is undefined, the result has no elements
                 is_complex_nan = result.dtype.kind == "c" and np.isnan(fill)
                 value = jnp.full((), complex(fill, fill) if is_complex_nan else fill, result.dtype)
             else:
                 value = arrays[-1]
-            return (jnp.broadcast_to(value.astype(result.dtype), padded),)
+            return jnp.broadcast_to(value.astype(result.dtype), padded), *[jnp.zeros((), bool)] * len(problem.checks)
 
         return of_none
 
-    def program(array: jax.Array, *others: jax.Array) -> tuple[jax.Array]:
+    def program(array: jax.Array, *others: jax.Array) -> tuple[jax.Array, ...]:
         sizes = tuple(
             ReducedAxis(i, x.shape[i], array.shape[i], (), array.shape[i] > x.shape[i]) for i in _axes(problem)
         )
@@ -177,9 +181,15 @@ def _gspmd(row: Reduction, problem: Problem[ReduceParameters]) -> Program:
             mask = fit(fit(others[0], where.shape), [n if n == 1 else m for n, m in here])
             others = (mask, *others[1:])
         reducer = Reducer(sizes, is_partitioned=problem.mesh.size(_names(problem)) > 1)
-        return (fit(_reduce(row, problem, reducer, array, *others), padded),)
+        reduced, *exist = _reduce(row, problem, reducer, array, *others)
+        return fit(reduced, padded), *_flags(problem, exist)
 
     return program
+
+
+def _flags(problem: Problem[ReduceParameters], exist: Sequence[jax.Array]) -> tuple[jax.Array, ...]:
+    """Returns the flag of a result without an element that ``where`` leaves, of a call that checks it."""
+    return tuple(~jnp.all(fit(array, problem.results[0].shape)) for array in exist)
 
 
 def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sharding.Mesh) -> Program:
@@ -189,14 +199,20 @@ def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sh
     reducer = Reducer(
         tuple(ReducedAxis(i, x.shape[i], block[i], spec[i], padded[i] > x.shape[i]) for i in _axes(problem))
     )
-    body: Callable[..., jax.Array] = jax.shard_map(
+    out_spec = partition_spec(_reduced_spec(problem))
+    body: Callable[..., tuple[jax.Array, ...]] = jax.shard_map(
         lambda *arrays: _reduce(row, problem, reducer, *arrays),
         mesh=mesh,
         in_specs=tuple(partition_spec(operand_spec) for operand_spec in problem.in_specs if operand_spec is not None),
-        out_specs=partition_spec(_reduced_spec(problem)),
+        out_specs=(out_spec,) * (1 + len(problem.checks)),
         check_vma=False,  # JAX cannot infer that gathered arrays, as of prod, are equal on all devices
     )
-    return lambda *arrays: (body(*arrays),)
+
+    def program(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+        reduced, *exist = body(*arrays)
+        return reduced, *_flags(problem, exist)
+
+    return program
 
 
 def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:

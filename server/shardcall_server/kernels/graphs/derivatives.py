@@ -213,6 +213,8 @@ def _reduced(name: str, problem: Problem, x: jax.Array, *others: jax.Array) -> j
         x = x.astype(working_type(result))
     if "initial" in how:
         how["initial"] = how["initial"].astype(x.dtype)
+    elif problem.checks:  # of max and min, so that an element is left
+        how["initial"] = jnp.full((), -jnp.inf if name == "max" else jnp.inf, x.dtype)
     if "where" in how:
         how["where"] = how["where"] != 0
         x = jnp.where(how["where"], x, 0)  # or the derivative of a variance has the differences from its mean

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from shardcall._src.device_arrays.array_operators import Unconvertible
-from shardcall.namespace.base import NamespaceBase
 from shardcall_core.element_types import DType
+from shardcall_core.functions.table import FUNCTIONS
 from shardcall_core.types.errors import TracingError
 
 _ELEMENTWISE = frozenset(
     (
         *(np.where, np.clip, np.round, np.around, np.real, np.imag, np.angle, np.nan_to_num, np.isclose, np.sinc),
         *(np.isposinf, np.isneginf, np.copy, np.fix, np.iscomplex, np.isreal, np.zeros_like, np.ones_like),
-        *(np.full_like,),
+        *(np.full_like, np.astype),
     )
 )
 _REDUCTIONS = frozenset((np.sum, np.prod, np.max, np.min, np.amax, np.amin, np.any, np.all, np.mean, np.var, np.std))
+_EXTREMES: Mapping[Any, str] = {
+    **dict.fromkeys((np.max, np.amax, np.maximum.reduce), "max"),
+    **dict.fromkeys((np.min, np.amin, np.minimum.reduce), "min"),
+}
+_READ = (
+    "use elementwise functions and reductions of them, a[mask] = values with the same mask, or np.where(mask, a, 0), "
+    "which keeps all elements; or return a and mask, and take a[mask] of what a call returns"
+)
+WRITE = (
+    "write x[mask] = values[mask] with values of the shape of x, or "
+    "x[...] = np.where(mask, values, x), where x may be a view such as y[:, 1]"
+)
+"""What to write in place of other assignments."""
 
 
 class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
@@ -40,13 +55,13 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
     __array_priority__ = 100.0
     _is_traced = True
 
-    def __init__(self, xp: NamespaceBase, values: Any, mask: Any) -> None:
+    def __init__(self, xp: Any, values: Any, mask: Any) -> None:
         self.values = values
         self.mask = mask
         self._xp = xp
 
     @classmethod
-    def of(cls, xp: NamespaceBase, x: Any, mask: Any) -> MaskedElements:
+    def of(cls, xp: Any, x: Any, mask: Any) -> MaskedElements:
         """Returns the elements of an array where a mask is true."""
         return cls(xp, xp.selected(_in_front(xp, mask, x.ndim), x), mask)
 
@@ -71,7 +86,7 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
             TracingError: for another mask.
         """
         if mask is None or not self._is_where(mask) or self.values.ndim > x.ndim:
-            raise self._refusal("an assignment to elements at another index")
+            raise self._refusal("an assignment to elements at another index", WRITE)
         values = self._xp.astype(self.values, x.dtype)
         return self._xp.where(_in_front(self._xp, self.mask, x.ndim), values, x)
 
@@ -171,40 +186,75 @@ class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
         """Returns an operand of an elementwise function as what it is at every position of the array."""
         if isinstance(item, MaskedElements):
             if not item._is_where(self.mask):
-                raise self._refusal("a computation of elements where two masks are true")
+                raise self._refusal("a computation with elements where another mask is true")
             return item.values
+        if isinstance(item, type):
+            return item
         if np.ndim(item) > self.values.ndim - self.mask.ndim:
             raise self._refusal("a computation with an array of as many elements")
         return self._xp.selected(_in_front(self._xp, self.mask, self.values.ndim), item)
 
     def _reduced(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if {*kwargs} - {"axis", "dtype", "initial", "keepdims", "ddof"} or len(args) > 2 or args[0] is not self:
-            raise self._refusal("this reduction")
-        axis = kwargs.get(
-            "axis", args[1] if len(args) > 1 else 0 if isinstance(function, type(np.add.reduce)) else None
-        )
-        if axis not in (None, 0) or kwargs.get("keepdims"):
-            raise self._refusal("a reduction along another axis")
-        axes = None if axis is None else tuple(range(self.mask.ndim))
-        others = {key: item for key, item in kwargs.items() if key not in ("axis", "keepdims")}
-        if function in (np.max, np.min, np.amax, np.amin) and "initial" not in others:
-            info: Any = np.finfo if self.dtype.kind == "f" else np.iinfo
-            is_max = function in (np.max, np.amax)
-            limits = (-np.inf, np.inf) if self.dtype.kind == "f" else (info(self.dtype).min, info(self.dtype).max)
-            others["initial"] = self.dtype.type(limits[0] if is_max else limits[1])
-        return function(self.values, axis=axes, where=_in_front(self._xp, self.mask, self.values.ndim), **others)
+        """Returns the result of a reduction over the elements, or of each of them over other axes."""
+        default = 0 if isinstance(function, type(np.add.reduce)) else None
+        options = {"axis": default, "keepdims": False, **dict(zip(("axis", "dtype"), args[1:], strict=False)), **kwargs}
+        axis, keepdims = options.pop("axis"), options.pop("keepdims")
+        if {*options} - {"dtype", "initial", "ddof"} or len(args) not in (1, 2, 3) or args[0] is not self:
+            raise self._refusal(f"numpy.{function.__name__} with these arguments")
+        axes = range(self.ndim) if axis is None else normalize_axis_tuple(axis, self.ndim)
+        before = self.mask.ndim - 1  # axes of the mask that are one of the elements
+        others = tuple(axis + before for axis in axes if axis)
+        if 0 not in axes:
+            return MaskedElements(self._xp, function(self.values, axis=others, keepdims=keepdims, **options), self.mask)
+        where, axes = _in_front(self._xp, self.mask, self.values.ndim), (*range(before + 1), *others)
+        if function in _EXTREMES and not options:  # NumPy's functions take no mask without initial
+            result = self._xp.call(_EXTREMES[function], self.values, where, axis=axes, keepdims=keepdims)
+        else:
+            result = function(self.values, axis=axes, keepdims=keepdims, where=where, **options)
+        return result.reshape(result.shape[before:]) if keepdims and before else result
 
-    def _refusal(self, what: str) -> TracingError:
+    def _refusal(self, what: str, instead: str = _READ) -> TracingError:
         return TracingError(
-            f"{what} of the elements where a mask is true needs their number, which is not known while "
-            f"{self.mask._trace.name} is traced; use elementwise functions and reductions of them, a[mask] = values "
-            "with the same mask, or np.where(mask, a, 0), which keeps all elements"
+            f"{what} needs the number of the elements where a mask is true, which is not known while "
+            f"{self.mask._trace.name} is traced; {instead}"
         )
 
 
 _METHODS = frozenset(("sum", "prod", "max", "min", "any", "all", "mean", "var", "std", "clip", "round"))
 
 
-def _in_front(xp: NamespaceBase, mask: Any, ndim: int) -> Any:
+def taking_masked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function of a namespace that runs as NumPy's of a name where an argument is `MaskedElements`."""
+
+    @functools.wraps(function)
+    def run(xp: Any, *args: Any, **kwargs: Any) -> Any:
+        if MaskedElements in map(type, args) or (kwargs and MaskedElements in map(type, kwargs.values())):
+            return run_masked(name, args, kwargs)
+        return function(xp, *args, **kwargs)
+
+    return run
+
+
+def run_masked(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Runs NumPy's function of a name, of whose arguments some are `MaskedElements`."""
+    masked = next(item for item in (*args, *kwargs.values()) if isinstance(item, MaskedElements))
+    function = getattr(np, name, None)
+    if function is None:
+        raise masked._refusal(name)
+    if isinstance(function, np.ufunc):
+        return masked.__array_ufunc__(function, "__call__", *args, **kwargs)
+    return masked.__array_function__(function, (), args, kwargs)
+
+
+def run_masked_kernel(name: str, operands: Sequence[Any], parameters: Mapping[str, Any]) -> Any:
+    """Runs NumPy's function of a kernel's name, of whose operands some are `MaskedElements`."""
+    pairs = [*zip(FUNCTIONS[name].operands, operands, strict=False)]
+    options = {info.name: item for info, item in pairs if info.optional and item is not None}
+    if options.get("where") is True:  # NumPy's default
+        del options["where"]
+    return run_masked(name, [item for info, item in pairs if not info.optional], {**options, **parameters})
+
+
+def _in_front(xp: Any, mask: Any, ndim: int) -> Any:
     """Returns a mask of the first axes of an array with as many axes as the array."""
     return mask if mask.ndim == ndim else xp.call("reshape", mask, shape=mask.shape + (1,) * (ndim - mask.ndim))
