@@ -76,6 +76,12 @@ def test_clips_beyond_the_type(client):
     check(client, "clip", X.astype(np.float32), -(2**70), 2**70)
 
 
+def test_ramps_beyond_the_type_wrap_around(client):
+    for dtype, near in (("uint8", 150), ("int8", -106)):  # numbers, as NumPy's differ between processors
+        padded = np.pad(client.put(SMALL[:2].astype(dtype)), (2, 0), "linear_ramp", end_values=300)
+        np.testing.assert_array_equal(padded.get(), [44, near, 0, 1])
+
+
 def test_operands_of_the_wrong_number(client):
     for spacing in ([np.arange(5.0)], [1.0, 2.0, 3.0], [1.0, np.ones((2, 2))], [1.0, np.ones(3)]):
         with pytest.raises((TypeError, ValueError)) as expected:

@@ -31,8 +31,8 @@ Pairs = Sequence[tuple[Any, Any]]
 
 
 def pad(
-    xp: NamespaceBase, x: OperandLike, pad_width: Any, mode: Any = "constant", constant_values: Any = None, *,
-    end_values: Any = None, stat_length: Any = None, reflect_type: str | None = None, **options: Any,
+    xp: NamespaceBase, x: OperandLike, pad_width: Any, mode: Any = "constant", constant_values: Any = ..., *,
+    end_values: Any = ..., stat_length: Any = None, reflect_type: str | None = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Returns an array with rows before and behind each axis, as ``numpy.pad``.
 
@@ -49,7 +49,7 @@ def pad(
         options: those of `Client.pad`, for the modes that are a kernel.
 
     Raises:
-        TypeError: for a function as the mode.
+        TypeError: for a function as the mode, and None as a value.
         ValueError: for another mode, and a keyword of another mode.
         OverflowError: for an integer in constant_values that the type of x does not hold.
     """
@@ -66,8 +66,8 @@ def pad(
         return KernelMethods.pad(xp, x, pad_width, **options)
     if mode in ("edge", "wrap") or (mode in ("reflect", "symmetric") and reflect_type != "odd"):
         return KernelMethods.pad(xp, x, pad_width, mode, **options)
-    if mode == "constant" and (constant_values is None or not type_of(constant_values).ndim):
-        value = constant_values
+    if mode == "constant" and (constant_values is ... or not type_of(constant_values).ndim):
+        value = None if constant_values is ... else constant_values
         if value is not None:
             value = value if find_remote_array(value) is not None else np.asarray(value)[()]
             value = as_values(value, type_of(x).dtype)
@@ -81,7 +81,7 @@ def pad(
     if mode == "constant":
         return _with_constants(xp, x, widths, _pairs(value_of(constant_values), len(shape)))
     if mode == "linear_ramp":
-        return _with_ramps(xp, x, widths, _pairs(value_of(0 if end_values is None else end_values), len(shape)))
+        return _with_ramps(xp, x, widths, _pairs(value_of(0 if end_values is ... else end_values), len(shape)))
     if mode in ("reflect", "symmetric"):
         for axis, (before, behind) in enumerate(widths):
             x = _reflected(xp, x, axis, before, behind, is_symmetric=mode == "symmetric")
@@ -94,7 +94,9 @@ def _check_keywords(mode: Any, **keywords: Any) -> None:
     if mode not in _KEYWORDS:
         raise ValueError(f"mode={mode!r} is not one of: {', '.join(sorted(_KEYWORDS))}")
     for name, value in keywords.items():
-        if value is not None and name != _KEYWORDS[mode]:
+        if value is None and name in ("constant_values", "end_values"):
+            raise TypeError(f"{name} is None; give numbers, or leave it out for 0")
+        if value is not None and value is not ... and name != _KEYWORDS[mode]:
             raise ValueError(f"mode={mode!r} takes no {name}; leave it out")
 
 
@@ -127,7 +129,11 @@ def _ramp(xp: NamespaceBase, edge: Any, axis: int, count: int, end: Any, dtype: 
     end = np.asarray(end).astype(common)
     step = xp.divide(xp.subtract(converted(xp, edge, common), end), max(count, 1))
     ramp = xp.add(xp.multiply(index.astype(common), step), end)
-    return converted(xp, xp.floor(ramp) if dtype.kind in "iu" else ramp, dtype)
+    if dtype.kind in "iu":
+        ramp = xp.floor(ramp)
+        if dtype != np.uint64:  # the other types wrap around, as those of constant_values
+            ramp = converted(xp, ramp, np.dtype(np.int64))
+    return converted(xp, ramp, dtype)
 
 
 def _with_statistics(xp: NamespaceBase, x: Any, widths: Pairs, lengths: Pairs, mode: str) -> Any:
