@@ -76,7 +76,7 @@ def test_clips_beyond_the_type(client):
     check(client, "clip", X.astype(np.float32), -(2**70), 2**70)
 
 
-def test_ramps_beyond_the_type_wrap_around(client):
+def test_ramps_beyond_the_type_wrap(client):
     for dtype, near in (("uint8", 150), ("int8", -106)):  # numbers, as NumPy's differ between processors
         padded = np.pad(client.put(SMALL[:2].astype(dtype)), (2, 0), "linear_ramp", end_values=300)
         np.testing.assert_array_equal(padded.get(), [44, near, 0, 1])

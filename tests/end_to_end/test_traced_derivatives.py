@@ -134,10 +134,10 @@ REFUSED = [
     (lambda client, u: client.grad(lambda u: u.sum(), argnums=2)(u), "argnums has 2"),
     *(
         (
-            lambda client, u, given=given: client.grad(lambda u: u.sum(), given)(u),
-            f"argnums is {re.escape(repr(given))}",
+            lambda client, u, argnums=argnums: client.grad(lambda u: u.sum(), argnums)(u),
+            f"argnums is {re.escape(repr(argnums))}",
         )
-        for given in ("x", (0, "x"), True, 1.5, (), (0, 0), (0, -1))
+        for argnums in ("x", (0, "x"), True, 1.5, (), (0, 0), (0, -1))
     ),
     (lambda client, u: client.grad(lambda u: np.nextafter(u, 1.0).sum())(u).get(), "nextafter at .* no derivative"),
     (lambda client, u: client.jvp(np.sin, (u,), (u[:2],)), r"tangent or cotangent .* float64\[2\]"),

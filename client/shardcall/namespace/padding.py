@@ -43,7 +43,8 @@ def pad(
         mode: ``"constant"``, ``"edge"``, ``"empty"``, ``"linear_ramp"``, ``"maximum"``, ``"mean"``, ``"median"``,
             ``"minimum"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``. New elements of ``"empty"`` are 0.
         constant_values: the new elements of the mode ``"constant"``, given as ``pad_width``; 0 by default.
-        end_values: the outermost elements of the mode ``"linear_ramp"``, given likewise; 0 by default.
+        end_values: the outermost elements of the mode ``"linear_ramp"``, given likewise; 0 by default. Elements that an
+            integer type does not hold wrap around, as in NumPy.
         stat_length: how many rows at each edge are reduced, given likewise; None for all.
         reflect_type: ``"even"``, or ``"odd"`` for twice the edge less the reflected elements.
         options: those of `Client.pad`, for the modes that are a kernel.
