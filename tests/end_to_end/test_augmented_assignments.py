@@ -41,6 +41,7 @@ def test_integers_keep_their_type(strict_client, dtype):
         ("del x[0]", "int64", ValueError, "cannot delete array elements"),
         ("x[(None,) * 63]", "int64", IndexError, r"within \[0, 32\], indexing result would have 65"),
         ("np.pad(x, 2, constant_values=None)", "int64", TypeError, "constant_values is None"),
+        ("np.pad(x, 2, 'edge', constant_values=None)", "int64", ValueError, "takes no constant_values"),
         ("np.pad(x, 2, 'linear_ramp', end_values=None)", "int64", TypeError, "end_values is None"),
     ],
 )

@@ -77,9 +77,14 @@ def test_clips_beyond_the_type(client):
 
 
 def test_ramps_beyond_the_type_wrap(client):
-    for dtype, near in (("uint8", 150), ("int8", -106)):  # numbers, as NumPy's differ between processors
-        padded = np.pad(client.put(SMALL[:2].astype(dtype)), (2, 0), "linear_ramp", end_values=300)
-        np.testing.assert_array_equal(padded.get(), [44, near, 0, 1])
+    # Numbers, as those of NumPy differ between processors.
+    for dtype, end, ramp in (
+        ("uint8", 300, [44, 150]),
+        ("int8", 300, [44, -106]),
+        ("uint64", -2, [2**64 - 2, 2**64 - 1]),
+    ):
+        padded = np.pad(client.put(SMALL[:2].astype(dtype)), (2, 0), "linear_ramp", end_values=end)
+        np.testing.assert_array_equal(padded.get(), np.array([*ramp, 0, 1], dtype), strict=True)
 
 
 def test_operands_of_the_wrong_number(client):

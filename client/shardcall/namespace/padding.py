@@ -32,7 +32,7 @@ Pairs = Sequence[tuple[Any, Any]]
 
 def pad(
     xp: NamespaceBase, x: OperandLike, pad_width: Any, mode: Any = "constant", constant_values: Any = ..., *,
-    end_values: Any = ..., stat_length: Any = None, reflect_type: str | None = None, **options: Any,
+    end_values: Any = ..., stat_length: Any = ..., reflect_type: Any = ..., **options: Any,
 ) -> Any:  # fmt: skip
     """Returns an array with rows before and behind each axis, as ``numpy.pad``.
 
@@ -87,7 +87,11 @@ def pad(
         for axis, (before, behind) in enumerate(widths):
             x = _reflected(xp, x, axis, before, behind, is_symmetric=mode == "symmetric")
         return xp.copy(x) if not shape else x
-    lengths = [(None, None)] * len(shape) if stat_length is None else _widths(stat_length, len(shape), "stat_length")
+    lengths = (
+        [(None, None)] * len(shape)
+        if stat_length is None or stat_length is ...
+        else _widths(stat_length, len(shape), "stat_length")
+    )
     return _with_statistics(xp, x, widths, lengths, mode)
 
 
@@ -95,10 +99,10 @@ def _check_keywords(mode: Any, **keywords: Any) -> None:
     if mode not in _KEYWORDS:
         raise ValueError(f"mode={mode!r} is not one of: {', '.join(sorted(_KEYWORDS))}")
     for name, value in keywords.items():
+        if value is not ... and name != _KEYWORDS[mode]:
+            raise ValueError(f"mode={mode!r} takes no {name}; leave it out")
         if value is None and name in ("constant_values", "end_values"):
             raise TypeError(f"{name} is None; give numbers, or leave it out for 0")
-        if value is not None and value is not ... and name != _KEYWORDS[mode]:
-            raise ValueError(f"mode={mode!r} takes no {name}; leave it out")
 
 
 def _with_constants(xp: NamespaceBase, x: Any, widths: Pairs, values: Pairs) -> Any:
@@ -130,11 +134,11 @@ def _ramp(xp: NamespaceBase, edge: Any, axis: int, count: int, end: Any, dtype: 
     end = np.asarray(end).astype(common)
     step = xp.divide(xp.subtract(converted(xp, edge, common), end), max(count, 1))
     ramp = xp.add(xp.multiply(index.astype(common), step), end)
-    if dtype.kind in "iu":
-        ramp = xp.floor(ramp)
-        if dtype != np.uint64:  # the other types wrap around, as those of constant_values
-            ramp = converted(xp, ramp, np.dtype(np.int64))
-    return converted(xp, ramp, dtype)
+    if dtype.kind not in "iu":
+        return converted(xp, ramp, dtype)
+    ramp = xp.floor(ramp)
+    wrapped = converted(xp, converted(xp, ramp, np.dtype(np.int64)), dtype)
+    return xp.where(xp.less(ramp, 0), wrapped, converted(xp, ramp, dtype)) if dtype == np.uint64 else wrapped
 
 
 def _with_statistics(xp: NamespaceBase, x: Any, widths: Pairs, lengths: Pairs, mode: str) -> Any:
