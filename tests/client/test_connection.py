@@ -54,6 +54,8 @@ def test_kernels_print_as_a_table_and_one_as_a_page(client):
         ("zeros", "; NumPy's names are those of client.xp: client.xp.zeros$"),
         ("asarray", "; NumPy's names are those of client.xp: client.xp.asarray$"),
         ("run", r"; client.call\(name, …\) runs a kernel by its name, and client.jit\(function\)\(…\) a function$"),
+        ("pmap", "; client.jit runs .* and client.vmap maps it over an axis$"),
+        *((name, "; client.vmap.* is the Jacobian of f at x$") for name in ("jacfwd", "jacrev")),
         ("device_put", r"; client.put\(x, …\) puts an array on the mesh$"),
     ],
 )

@@ -125,7 +125,7 @@ def test_no_token_goes_where_no_private_socket_is(server, user_token, exchange):
     with shardcall.connect(server.address) as client:
         client.call("echo", 1.0)
         assert shown(server) is None
-        advice = f"no server of this user on this machine listens at {server.address}"
+        advice = f"no server of this user on this machine that reads token files listens at {server.address}"
         assert advice in transport_of(client).servers.token.advice
     token = find_token(REMOTE, None, encrypted=True)
     assert token.show(60) == ""

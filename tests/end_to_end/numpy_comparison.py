@@ -114,7 +114,6 @@ DIVERGENCES: Mapping[str, str] = {
     r"packbits\(.*must be either 'little'.* \| TypeError": _BOTH + "where two arguments are invalid",
     r"\.put\(.*cannot replace elements of an empty array": _BOTH + "where two arguments are invalid",
     r"pad\(.*must be of integral type.* \| ValueError": _BOTH + "where two arguments are invalid",
-    r"pad\(.*=None.*unsupported keyword arguments for mode": "None is the default of each keyword",
     r"partition\(range\(0\)\).*must be integer": "no indices are of no type",
     r"np.piecewise\(.*too many indices for array": "a condition broadcasts to the array",
     r"ndimage\.\w+\(.*axes=.*weights.ndim .*must match len\(axes\)": "an axis is counted from the last one, too",

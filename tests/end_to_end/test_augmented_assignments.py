@@ -23,7 +23,12 @@ def test_integers_keep_their_type(strict_client, dtype):
 @pytest.mark.parametrize(
     ("statement", "dtype", "error_class", "message"),
     [
-        ("x /= 2", "int64", TypeError, "divide in place makes float64, and the array that it changes is of int64"),
+        (
+            "x /= 2",
+            "int64",
+            TypeError,
+            "divide in place makes float64, and the array that it changes is of int64; write a = a / b",
+        ),
         ("x += 0.5", "int64", TypeError, "float64"),
         ("x += 1j", "float64", TypeError, "complex128"),
         ("x += 1", "bool", TypeError, "int64"),
@@ -33,6 +38,11 @@ def test_integers_keep_their_type(strict_client, dtype):
         ("x += np.ones((2, 13, 6))", "float64", ValueError, r"shape \(2, 13, 6\).* of shape \(13, 6\)"),
         ("x @= np.ones((6, 2))", "float64", ValueError, r"shape \(13, 2\)"),
         ("x += np.ones(5)", "float64", ValueError, r"\(5,\)"),
+        ("del x[0]", "int64", ValueError, "cannot delete array elements"),
+        ("x[(None,) * 63]", "int64", IndexError, r"within \[0, 32\], indexing result would have 65"),
+        ("np.pad(x, 2, constant_values=None)", "int64", TypeError, "constant_values is None"),
+        ("np.pad(x, 2, 'edge', constant_values=None)", "int64", ValueError, "takes no constant_values"),
+        ("np.pad(x, 2, 'linear_ramp', end_values=None)", "int64", TypeError, "end_values is None"),
     ],
 )
 def test_what_numpy_refuses_is_refused_and_changes_nothing(put, statement, dtype, error_class, message):

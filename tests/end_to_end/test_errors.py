@@ -37,7 +37,7 @@ SAYS = {
     "did you mean 'diff'?": (call("dif"), NOT_FOUND, "KERNEL_NOT_FOUND", "kernel"),
     "shardcall kernels, lists all": (call(""), NOT_FOUND, "KERNEL_NOT_FOUND", "kernel"),
     "did you mean 'axis'?": (call(parameters={"axes": 0}), INVALID, "UNKNOWN_PARAMETER", "axes"),
-    "'x'": (call(**X8, in_specs=[spec("y", None)]), INVALID, "UNKNOWN_MESH_AXIS", "in_specs[0]"),
+    "no axis of the mesh (x=8)": (call(**X8, in_specs=[spec("y", None)]), INVALID, "UNKNOWN_MESH_AXIS", "in_specs[0]"),
     "twice": (call(**X8, in_specs=[spec("x", "x")]), INVALID, "MESH_AXIS_REUSED", "in_specs[0]"),
     "at most 2": (call(**X8, out_specs=[spec(None, None, "x")]), INVALID, "SPEC_TOO_LONG", "out_specs[0]"),
     "at most one": (call(**X8, in_specs=[spec()] * 9), INVALID, "INVALID_OPERAND", "in_specs"),

@@ -76,6 +76,17 @@ def test_clips_beyond_the_type(client):
     check(client, "clip", X.astype(np.float32), -(2**70), 2**70)
 
 
+def test_ramps_beyond_the_type_wrap(client):
+    # Numbers, as those of NumPy differ between processors.
+    for dtype, end, ramp in (
+        ("uint8", 300, [44, 150]),
+        ("int8", 300, [44, -106]),
+        ("uint64", -2, [2**64 - 2, 2**64 - 1]),
+    ):
+        padded = np.pad(client.put(SMALL[:2].astype(dtype)), (2, 0), "linear_ramp", end_values=end)
+        np.testing.assert_array_equal(padded.get(), np.array([*ramp, 0, 1], dtype), strict=True)
+
+
 def test_operands_of_the_wrong_number(client):
     for spacing in ([np.arange(5.0)], [1.0, 2.0, 3.0], [1.0, np.ones((2, 2))], [1.0, np.ones(3)]):
         with pytest.raises((TypeError, ValueError)) as expected:

@@ -1,5 +1,6 @@
 """Derivatives of traced functions: values, structures, and what is refused."""
 
+import re
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -131,6 +132,13 @@ REFUSED = [
     (lambda client, u: client.grad(lambda u: u.sum(), has_aux=True)(u), "does not return a pair"),
     (lambda client, u: client.grad(lambda u: u.sum())(u.astype(int)), "argument 0 of .* no derivatives"),
     (lambda client, u: client.grad(lambda u: u.sum(), argnums=2)(u), "argnums has 2"),
+    *(
+        (
+            lambda client, u, argnums=argnums: client.grad(lambda u: u.sum(), argnums)(u),
+            f"argnums is {re.escape(repr(argnums))}",
+        )
+        for argnums in ("x", (0, "x"), True, 1.5, (), (0, 0), (0, -1))
+    ),
     (lambda client, u: client.grad(lambda u: np.nextafter(u, 1.0).sum())(u).get(), "nextafter at .* no derivative"),
     (lambda client, u: client.jvp(np.sin, (u,), (u[:2],)), r"tangent or cotangent .* float64\[2\]"),
     (lambda client, u: client.jvp(np.sin, (u,), (u, u)), "another structure"),
@@ -142,6 +150,20 @@ REFUSED = [
 def test_what_has_no_derivative_is_refused_by_name(client, call, message):
     with pytest.raises(sc.ShardcallError, match=message):
         call(client, client.put(np.arange(4.0)))
+
+
+@pytest.mark.parametrize(
+    ("name", "f", "expected"),
+    [
+        ("hessian", lambda x: (x[:2] ** 2 * x[1]).sum(), [[2, 2, 0], [2, 6, 0], [0, 0, 0]]),
+        ("jacobian", lambda x: x[:2] * x[2], [[1, 0, 1], [0, 1, 1]]),
+    ],
+)
+def test_the_advice_for_a_name_of_jax_computes_what_it_is_for(client, name, f, expected):
+    with pytest.raises(AttributeError) as raised:
+        getattr(client, name)
+    advice = str(raised.value).partition("; ")[2].partition(" is the ")[0]
+    assert np.array_equal(eval(advice, {"client": client, "np": np, "f": f, "x": np.ones(3)}).get(), expected)
 
 
 def test_cotangents_belong_to_the_arguments_that_the_results_were_computed_from(client):

@@ -291,6 +291,8 @@ def test_static_arguments_are_those_of_the_caller(client):
         client.jit(lambda u: u, static="n")
     with pytest.raises(sc.TracingError, match=r"argument how of <lambda> .* is a str.*static"):
         client.jit(lambda u, how: u)(u, "double")
+    with pytest.raises(TypeError, match=r"<lambda> .* other arguments than \(u\): too many positional arguments"):
+        client.jit(lambda u: u)(u, u)
 
 
 def test_a_function_is_traced_once_per_structure_and_type(client, monkeypatch):

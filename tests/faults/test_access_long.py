@@ -42,7 +42,7 @@ def test_a_private_server_knows_its_owner_alone():
         np.testing.assert_array_equal(client.diff([1.0, 4.0]).array, [3.0])
         with pytest.raises(sc.AccessDeniedError) as caught:
             sc.connect(client.address)
-    assert "no server of this user on this machine listens at" in caught.value.message
+    assert "no server of this user on this machine that reads token files listens at" in caught.value.message
 
 
 def test_floods_of_wrong_tokens_fill_no_log_and_block_no_others(server_factory, tmp_path):
@@ -219,7 +219,7 @@ def test_another_user_does_not_get_through_a_socket_of_the_servers(server_factor
 def test_the_token_of_another_user_is_not_even_shown(server):
     said = outcome("connect_with_another_file", server.address)
     assert said.startswith("AccessDeniedError the call has no token")
-    assert "no server of this user on this machine listens at" in said
+    assert "no server of this user on this machine that reads token files listens at" in said
 
 
 @only_root

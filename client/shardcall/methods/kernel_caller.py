@@ -173,9 +173,14 @@ def kernel_method(method: Callable[Concatenate[Any, Arguments], Any]) -> KernelM
 
 
 _RUN = "client.call(name, …) runs a kernel by its name, and client.jit(function)(…) a function"
+_HESSIAN = "client.vmap(lambda v: client.jvp(client.grad(f), (x,), (v,))[1])(np.eye(x.size)) is the Hessian of f at x"
+_JACOBIAN = "client.vmap(lambda v: client.jvp(f, (x,), (v,))[1], out_axes=-1)(np.eye(x.size)) is the Jacobian of f at x"
 _INSTEAD: Mapping[str, str] = {
     "device_put": "client.put(x, …) puts an array on the mesh",
     "execute": _RUN,
+    "hessian": _HESSIAN,
+    **dict.fromkeys(("jacfwd", "jacobian", "jacrev"), _JACOBIAN),
+    "pmap": "client.jit runs a function on all devices of its arrays' mesh, and client.vmap maps it over an axis",
     "random": "uniform, normal, randint and permutation draw random numbers, and take a seed: uniform(seed, shape)",
     "run": _RUN,
 }

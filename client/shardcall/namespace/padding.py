@@ -31,8 +31,8 @@ Pairs = Sequence[tuple[Any, Any]]
 
 
 def pad(
-    xp: NamespaceBase, x: OperandLike, pad_width: Any, mode: Any = "constant", constant_values: Any = None, *,
-    end_values: Any = None, stat_length: Any = None, reflect_type: str | None = None, **options: Any,
+    xp: NamespaceBase, x: OperandLike, pad_width: Any, mode: Any = "constant", constant_values: Any = ..., *,
+    end_values: Any = ..., stat_length: Any = ..., reflect_type: Any = ..., **options: Any,
 ) -> Any:  # fmt: skip
     """Returns an array with rows before and behind each axis, as ``numpy.pad``.
 
@@ -43,13 +43,14 @@ def pad(
         mode: ``"constant"``, ``"edge"``, ``"empty"``, ``"linear_ramp"``, ``"maximum"``, ``"mean"``, ``"median"``,
             ``"minimum"``, ``"reflect"``, ``"symmetric"`` or ``"wrap"``. New elements of ``"empty"`` are 0.
         constant_values: the new elements of the mode ``"constant"``, given as ``pad_width``; 0 by default.
-        end_values: the outermost elements of the mode ``"linear_ramp"``, given likewise; 0 by default.
+        end_values: the outermost elements of the mode ``"linear_ramp"``, given likewise; 0 by default. Elements that an
+            integer type does not hold wrap around, as in NumPy.
         stat_length: how many rows at each edge are reduced, given likewise; None for all.
         reflect_type: ``"even"``, or ``"odd"`` for twice the edge less the reflected elements.
         options: those of `Client.pad`, for the modes that are a kernel.
 
     Raises:
-        TypeError: for a function as the mode.
+        TypeError: for a function as the mode, and None as a value.
         ValueError: for another mode, and a keyword of another mode.
         OverflowError: for an integer in constant_values that the type of x does not hold.
     """
@@ -66,8 +67,8 @@ def pad(
         return KernelMethods.pad(xp, x, pad_width, **options)
     if mode in ("edge", "wrap") or (mode in ("reflect", "symmetric") and reflect_type != "odd"):
         return KernelMethods.pad(xp, x, pad_width, mode, **options)
-    if mode == "constant" and (constant_values is None or not type_of(constant_values).ndim):
-        value = constant_values
+    if mode == "constant" and (constant_values is ... or not type_of(constant_values).ndim):
+        value = None if constant_values is ... else constant_values
         if value is not None:
             value = value if find_remote_array(value) is not None else np.asarray(value)[()]
             value = as_values(value, type_of(x).dtype)
@@ -81,12 +82,16 @@ def pad(
     if mode == "constant":
         return _with_constants(xp, x, widths, _pairs(value_of(constant_values), len(shape)))
     if mode == "linear_ramp":
-        return _with_ramps(xp, x, widths, _pairs(value_of(0 if end_values is None else end_values), len(shape)))
+        return _with_ramps(xp, x, widths, _pairs(value_of(0 if end_values is ... else end_values), len(shape)))
     if mode in ("reflect", "symmetric"):
         for axis, (before, behind) in enumerate(widths):
             x = _reflected(xp, x, axis, before, behind, is_symmetric=mode == "symmetric")
         return xp.copy(x) if not shape else x
-    lengths = [(None, None)] * len(shape) if stat_length is None else _widths(stat_length, len(shape), "stat_length")
+    lengths = (
+        [(None, None)] * len(shape)
+        if stat_length is None or stat_length is ...
+        else _widths(stat_length, len(shape), "stat_length")
+    )
     return _with_statistics(xp, x, widths, lengths, mode)
 
 
@@ -94,8 +99,10 @@ def _check_keywords(mode: Any, **keywords: Any) -> None:
     if mode not in _KEYWORDS:
         raise ValueError(f"mode={mode!r} is not one of: {', '.join(sorted(_KEYWORDS))}")
     for name, value in keywords.items():
-        if value is not None and name != _KEYWORDS[mode]:
+        if value is not ... and name != _KEYWORDS[mode]:
             raise ValueError(f"mode={mode!r} takes no {name}; leave it out")
+        if value is None and name in ("constant_values", "end_values"):
+            raise TypeError(f"{name} is None; give numbers, or leave it out for 0")
 
 
 def _with_constants(xp: NamespaceBase, x: Any, widths: Pairs, values: Pairs) -> Any:
@@ -127,7 +134,11 @@ def _ramp(xp: NamespaceBase, edge: Any, axis: int, count: int, end: Any, dtype: 
     end = np.asarray(end).astype(common)
     step = xp.divide(xp.subtract(converted(xp, edge, common), end), max(count, 1))
     ramp = xp.add(xp.multiply(index.astype(common), step), end)
-    return converted(xp, xp.floor(ramp) if dtype.kind in "iu" else ramp, dtype)
+    if dtype.kind not in "iu":
+        return converted(xp, ramp, dtype)
+    ramp = xp.floor(ramp)
+    wrapped = converted(xp, converted(xp, ramp, np.dtype(np.int64)), dtype)
+    return xp.where(xp.less(ramp, 0), wrapped, converted(xp, ramp, dtype)) if dtype == np.uint64 else wrapped
 
 
 def _with_statistics(xp: NamespaceBase, x: Any, widths: Pairs, lengths: Pairs, mode: str) -> Any:

@@ -98,9 +98,10 @@ class UserToken(Token):
         at = self._address.target
         if issued is None:
             return "", (
-                f"{self._nothing}, and no server of this user on this machine listens at {at}, so the token file "
-                f"{self._path} is not for it; for the server of another user, in a container or behind a forwarded "
-                "port, give its own token"
+                f"{self._nothing}, and no server of this user on this machine that reads token files listens at {at}, "
+                f"so the token file {self._path} is not for it; for the server of another user, in a container, behind "
+                f"a forwarded port or started with {token_file.TOKEN_VARIABLE}, give its own token; that of a server "
+                "of shardcall.local only its client has"
             )
         return "", f"{self._nothing}, and the server at {at} does not know the one in the token file {self._path}"
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
+from shardcall_core.layouts.layout import MAX_RANK
+
 BasicKey = SupportsIndex | slice | EllipsisType | None
 """One item of an index."""
 
@@ -87,7 +89,8 @@ def basic_index(shape: Sequence[int], key: Any) -> BasicIndex:
         key: as between brackets: one item, or a tuple of them.
 
     Raises:
-        IndexError: in NumPy's words, for integers out of range, too many indices and items that are no indices.
+        IndexError: in NumPy's words, for integers out of range, too many indices, items that are no indices, and a
+            result of more axes than an array may have.
         TypeError: for slices of anything but integers.
         ValueError: for a step of 0.
     """
@@ -131,6 +134,10 @@ def basic_index(shape: Sequence[int], key: Any) -> BasicIndex:
             starts[axis], sizes[axis] = _counted(item, axis, shape[axis]), 1
             dropped.append(axis)
             axis += 1
+    if result_axis > MAX_RANK:
+        raise IndexError(
+            f"number of dimensions must be within [0, {MAX_RANK}], indexing result would have {result_axis}"
+        )
     return BasicIndex(tuple(starts), tuple(sizes), tuple(steps), tuple(dropped), tuple(inserted))
 
 

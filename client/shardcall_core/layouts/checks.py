@@ -110,8 +110,8 @@ def check_spec(field: str, name: str, spec: Spec, array: ArrayType, mesh: MeshAx
         if axis_name not in mesh.names:
             raise CallError(
                 Reason.UNKNOWN_MESH_AXIS,
-                f"{subject} names mesh axis {shorten(axis_name)!r}, and the mesh has "
-                f"{', '.join(map(repr, mesh.names))}; {did_you_mean(axis_name, mesh.names)}",
+                f"{subject} names {shorten(axis_name)!r}, no axis of the mesh ({mesh}); "
+                f"{did_you_mean(axis_name, mesh.names)}",
                 field=field,
             )
         if axis_name in seen:

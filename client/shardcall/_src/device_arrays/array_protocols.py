@@ -6,7 +6,7 @@ import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
 
@@ -56,16 +56,21 @@ def _as_result(name: str, result: Any, array: ArrayProtocols) -> Any:
     if result.shape != array.shape:
         raise ValueError(
             f"{name} in place makes an array of shape {result.shape}, and the one that it changes is of shape "
-            f"{array.shape}; write a = a + b, with the operator, for a new array"
+            f"{array.shape}; write a = a {_SYMBOLS[name]} b for a new array"
         )
     if result.dtype == array.dtype:
         return result
     if not np.can_cast(result.dtype, array.dtype, "same_kind"):
         raise TypeError(
             f"{name} in place makes {result.dtype.name}, and the array that it changes is of {array.dtype.name}; write "
-            "a = a + b, with the operator, for a new array"
+            f"a = a {_SYMBOLS[name]} b for a new array"
         )
     return result.astype(array.dtype)
+
+
+_SYMBOLS = dict(
+    zip(AUGMENTED.values(), ("+", "-", "*", "/", "//", "%", "**", "@", "&", "|", "^", "<<", ">>"), strict=True)
+)
 
 
 @shortened
@@ -114,6 +119,9 @@ class ArrayProtocols(ArrayOperators):
 
     def __getitem__(self, key: Any) -> Any:
         return self._functions.getitem(self, key)
+
+    def __delitem__(self, key: Any) -> NoReturn:
+        raise ValueError("cannot delete array elements; numpy.delete(array, …) returns an array without them")
 
     @property
     def at(self) -> IndexedArray:

@@ -7,11 +7,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from shardcall._src.traced.inner_trace import InnerTrace, required_leaf
 from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
 from shardcall._src.traced.traced_graph import find_dynamic_loop
-from shardcall._src.traced.tracing import ActiveTrace, name_of
+from shardcall._src.traced.tracing import ActiveTrace, bound_arguments, name_of
 from shardcall_core.element_types import is_float, is_inexact
 from shardcall_core.graphs.graph import WITHOUT_DERIVATIVE, Node, parameters_of
 from shardcall_core.types.arrays import Array
@@ -75,13 +77,16 @@ class FunctionGradient(TransformedFunction):
         self, active: ActiveTrace, function: Callable[..., Any], argnums: Argnums, *, has_value: bool, has_aux: bool
     ) -> None:
         super().__init__(active, function)
-        self._argnums = argnums
+        self._is_single = not isinstance(argnums, Sequence) or isinstance(argnums, str)
+        self._argnums = _positions(argnums, is_single=self._is_single)
         self._has_value = has_value
         self._has_aux = has_aux
 
     def traced_function(self) -> Any:
         """Returns the values that decide the program."""
-        return functools.partial(super().traced_function(), self._argnums, self._has_value, self._has_aux)
+        return functools.partial(
+            super().traced_function(), self._is_single, self._argnums, self._has_value, self._has_aux
+        )
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Returns the gradient, and what the function returns if asked for.
@@ -89,18 +94,32 @@ class FunctionGradient(TransformedFunction):
         Raises:
             TracingError: for a function that does not return a real scalar, and arguments without a gradient.
         """
-        is_single = isinstance(self._argnums, int)
-        call = self._inner(args, kwargs, [self._argnums] if isinstance(self._argnums, int) else self._argnums)
+        call = self._inner(args, kwargs, self._argnums)
         _check_loss(call, has_aux=self._has_aux)
         node, used = call.node("value_and_grad", tuple(call.arguments))
         results = call.outer.add(node, (*call.types, *(call.arguments[i].type for i in used)))
         count = len(call.types)
         trees = call.per_argument(dict(zip(used, results[count:], strict=True)))
-        gradients = trees[0] if is_single else tuple(trees)
+        gradients = trees[0] if self._is_single else tuple(trees)
         returned = call.structure.with_leaves(results[:count])
         if self._has_value:
             return returned, gradients
         return (gradients, returned[1]) if self._has_aux else gradients
+
+
+def _positions(argnums: Any, *, is_single: bool) -> tuple[int, ...]:
+    """Returns the positions of arguments that ``argnums`` gives.
+
+    Raises:
+        InvalidParameterError: for other items than integers, and for none.
+    """
+    items = (argnums,) if is_single else argnums
+    if not items or not all(isinstance(item, int | np.integer) and not isinstance(item, bool) for item in items):
+        raise InvalidParameterError(
+            f"argnums is {argnums!r}; give the position of an argument, an integer, or several in a tuple",
+            field="argnums",
+        )
+    return tuple(map(int, items))
 
 
 class _ArgumentDerivative(TransformedFunction):
@@ -206,8 +225,14 @@ class InnerFunction:
         self.arguments: dict[int, TracedArray] = {}
         self._inner = InnerTrace(outer)
         self._structures: list[tuple[list[int], Structure]] = []
-        bound = inspect.signature(function).bind(*args, **kwargs)
+        bound = bound_arguments(self.name, inspect.signature(function), args, kwargs)
         values = list(bound.args)
+        if len({position % max(len(values), 1) for position in positions}) < len(positions):
+            raise InvalidParameterError(
+                f"argnums is {tuple(positions)}, of which two are one of the {len(values)} arguments of {self.name}; "
+                "give each once",
+                field="argnums",
+            )
         for position in positions:
             if not -len(values) <= position < len(values):
                 raise InvalidParameterError(

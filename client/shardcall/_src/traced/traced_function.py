@@ -24,7 +24,7 @@ from shardcall._src.traced.published import model_request
 from shardcall._src.traced.references import References
 from shardcall._src.traced.repetition import as_arrays, carried_by, checked_count
 from shardcall._src.traced.trace import Input, Trace, TracingClient
-from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, FunctionTracer, StaticArgument, paths
+from shardcall._src.traced.tracing import NUMBERS, ActiveTrace, FunctionTracer, StaticArgument, bound_arguments, paths
 from shardcall._src.traced.writes import Arguments, check_targets, write
 from shardcall.v1 import model_service_pb2
 from shardcall_core.markup import page
@@ -359,7 +359,7 @@ class TracedFunction:
         Returns:
             The operands, the caller's objects that they are, and their structure.
         """
-        bound = self._signature.bind(*args, **kwargs)
+        bound = bound_arguments(self._tracing.name, self._signature, args, kwargs)
         for name in self._static & bound.arguments.keys():
             bound.arguments[name] = StaticArgument(bound.arguments[name])
         leaves, structure = flatten(dict(bound.arguments))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any
@@ -210,6 +210,20 @@ def _comparable(state: Any) -> Any:
     if isinstance(state, dict):
         return {name: _comparable(value) for name, value in state.items()}
     return state.tobytes() if isinstance(state, np.ndarray) else state
+
+
+def bound_arguments(
+    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
+    """Returns the arguments of a call by the names of the parameters.
+
+    Raises:
+        TypeError: for arguments that the function of this name does not take.
+    """
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name} was called with other arguments than {signature}: {error}") from None
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -13,7 +13,7 @@ from shardcall._src.traced.derivatives import TransformedFunction
 from shardcall._src.traced.inner_trace import InnerTrace
 from shardcall._src.traced.trace import Trace
 from shardcall._src.traced.traced_array import TracedArray
-from shardcall._src.traced.tracing import ActiveTrace, name_of
+from shardcall._src.traced.tracing import ActiveTrace, bound_arguments, name_of
 from shardcall_core.graphs.graph import Node, parameters_of
 from shardcall_core.types.arrays import Array
 from shardcall_core.types.errors import InvalidParameterError
@@ -72,7 +72,7 @@ class VectorizedFunction(TransformedFunction):
         """
         outer = self._active.trace
         assert outer is not None
-        bound = self._signature.bind(*args, **kwargs)
+        bound = bound_arguments(self._name, self._signature, args, kwargs)
         leaves, structure = flatten((bound.args, bound.kwargs))
         axes = self._axes_of_arguments(bound, structure)
         paths = _paths(bound)
