@@ -180,14 +180,15 @@ def test_the_types_of_numbers_do_not_depend_on_earlier_calls(client):
             assert actual.dtype == expected.dtype
     with pytest.raises(sc.OperandTypeError, match="the number is an integer below"):
         doubled(2**70)
-    wide = np.lib.NumpyVersion(np.__version__) < "2.5.0"  # which takes the lower bits
     chosen = client.jit(lambda n, u: np.where(u > 99, u, n))
-    for n in (5, -1, 300, True, 2**70) if wide else (5, True, -1, 2**70):
-        if n == 2**70 or not (wide or 0 <= n < 256):
-            with pytest.raises(OverflowError, match=f"{n} beside an array of uint8"):
+    for n in (5, -1, 300, 2**70):  # from NumPy 2.5 on, where takes none that the type does not hold
+        try:
+            expected = np.where(u > 99, u, n)
+        except OverflowError:
+            with pytest.raises(sc.OperandOverflowError, match=f"{n} beside an array of uint8"):
                 chosen(n, u)
         else:
-            assert np.array_equal(chosen(n, u), np.where(u > 99, u, n))
+            assert np.array_equal(chosen(n, u), expected)
 
 
 def test_a_bool_stays_one_of_python(client):
