@@ -266,6 +266,8 @@ def test_operands_beside_masked_elements_have_finite_derivatives(client):
         assert client.grad(total)(np.float64(2), x) == 1 + 3**0.5
     variance = client.grad(lambda x: np.var(x, where=np.isfinite(x)))(x)
     np.testing.assert_allclose(variance, np.array([0, -2, 0, 10, -8]) / 9, rtol=1e-14)
+    for before in (lambda x: np.sum(np.sqrt(x), where=x > 0), lambda x: np.where(x > 0, np.sqrt(x), 0).sum()):
+        np.testing.assert_array_equal(client.grad(before)(np.array([0, 1.0])), [np.nan, 0.5])  # as in JAX
 
 
 def test_checkpoints_have_the_same_results(client):

@@ -180,6 +180,27 @@ def test_the_types_of_numbers_do_not_depend_on_earlier_calls(client):
             assert actual.dtype == expected.dtype
     with pytest.raises(sc.OperandTypeError, match="the number is an integer below"):
         doubled(2**70)
+    chosen = client.jit(lambda n, u: np.where(u > 99, u, n))
+    for n in (5, -1, 300, 2**70):  # from NumPy 2.5 on, where takes none that the type does not hold
+        try:
+            expected = np.where(u > 99, u, n)
+        except OverflowError:
+            with pytest.raises(sc.OperandOverflowError, match=f"{n} beside an array of uint8"):
+                chosen(n, u)
+        else:
+            assert np.array_equal(chosen(n, u), expected)
+
+
+def test_a_bool_stays_one_of_python(client):
+    u = np.arange(5, dtype="u1")
+
+    def f(n, u):
+        return u > -n, n + n, n - 2, u * n, np.add(u, n, dtype="i8"), np.add(u, 1, where=n, out=u * 0), np.atleast_1d(n)
+
+    for n in (True, False):
+        for actual, expected in zip(client.jit(f)(n, client.put(u)), f(n, u), strict=True):
+            assert np.array_equal(actual, expected)
+            assert actual.dtype == np.asarray(expected).dtype
 
 
 def test_methods(client, u):

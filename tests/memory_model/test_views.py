@@ -122,6 +122,7 @@ def test_what_must_copy_refuses_to_without_a_copy(call: Callable[..., Any]):
 LONG = """
     v.T; v[::-1]; v[1:]; v[...]; v.reshape(v.shape[::-1]); np.flip(v)[1:]; v.T[1:].T[:, ::-1]; np.squeeze(v[None])
     np.broadcast_to(v, v.shape); np.moveaxis(v[None], 0, 2)[::-1, :, 0]; v.T.view().T.reshape(-1, 2).reshape(v.shape)
+    v[None].reshape(v.shape); np.einsum('ij->ji', v); v.reshape(-1, 1).T[0][:, None].reshape(v.shape)
     """
 
 

@@ -9,11 +9,11 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall.methods import KernelMethods
 from shardcall.namespace.base import (
     NamespaceBase,
+    array_of,
     converted,
     counted_axis,
     is_number,
@@ -202,7 +202,7 @@ def _reshaped(xp: NamespaceBase, arrays: Sequence[OperandLike], shape: Any) -> A
     results = []
     for array in arrays:
         sizes = shape(array, type_of(array).ndim)
-        as_it_is = array if isinstance(array, ArrayProperties) else np.asarray(array)
+        as_it_is = array_of(array)
         results.append(as_it_is if sizes is None else namespace_of(xp, array).reshape(as_it_is, sizes))
     return results[0] if len(results) == 1 else tuple(results)
 

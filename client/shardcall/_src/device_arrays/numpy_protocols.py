@@ -317,9 +317,9 @@ def _converted(functions: Any, ufunc: np.ufunc, inputs: Sequence[Any], dtype: DT
 
     def type_of_input(item: Any) -> Any:
         number = getattr(item, "python_type", type(item))
-        if number in (int, float, complex):
-            # resolve_dtypes of NumPy 2.4 ends the process for classes of numbers and "equiv"
-            return np.dtype(number) if casting == "equiv" else number
+        if number in (bool, int, float, complex):
+            # resolve_dtypes takes no bool, and that of NumPy 2.4 ends the process for classes of numbers and "equiv"
+            return np.dtype(number) if number is bool or casting == "equiv" else number
         return getattr(item, "dtype", None) or np.asarray(item).dtype
 
     types = *map(type_of_input, inputs), *[None] * ufunc.nout
@@ -417,6 +417,8 @@ def _check_matrices(name: str, result: Any, out: Any, count: int) -> None:
 
 def _mask(where: Any) -> Any:
     """Returns where a ufunc computes, as an array of bool."""
+    if hasattr(where, "python_type"):  # a number of a traced function
+        where = where.__remote_array__()
     mask = where if ufunc_methods.is_remote(where) else np.asarray(where)
     if mask.dtype == np.bool_:
         return mask

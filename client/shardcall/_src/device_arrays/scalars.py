@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -165,7 +166,12 @@ def _dtype(operand: OperandLike | None) -> DType | None:
 
 
 def _by_value(number: Any) -> OperandLike:
-    return _in_type(number.computed(_compared) if hasattr(number, "python_type") else _compared(number), None)
+    return _in_type(_computed(_compared, number), None)
+
+
+def _computed(compute: Callable[..., Any], number: Any, *others: complex) -> Any:
+    is_traced = hasattr(number, "python_type")
+    return number.computed(compute, *others) if is_traced else compute(number, *others)
 
 
 def _compared(number: complex) -> complex:
@@ -173,6 +179,17 @@ def _compared(number: complex) -> complex:
     if type(number) is not int or number in _INT64 or number in _UINT64:
         return number
     return np.inf if number > 0 else -np.inf
+
+
+def _without_upper_bits(number: int, low: int, high: int) -> int:
+    """Returns the number from low to high that has an integer's lower bits.
+
+    Raises:
+        OverflowError: for an integer of more than 64 bits.
+    """
+    if number not in _INT64 and number not in _UINT64:
+        raise OverflowError
+    return (number - low) % (high - low + 1) + low
 
 
 def _computes_in_integers(name: str) -> bool:
@@ -190,13 +207,14 @@ def _typed(name: str, number: Any, beside: DType) -> OperandLike:
     except TypeError:
         return _in_type(number, None)
     except OverflowError:
-        is_taken = _WHERE_LEAVES_OUT_BITS and name == "where"
-        if is_taken and type(number) is int and (number in _INT64 or number in _UINT64):
-            return np.asarray(number).astype(dtype)
-        if name not in COMPARISONS:
-            number = getattr(number, "number", number)
-            raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None
-        return _by_value(number)
+        if name in COMPARISONS:
+            return _by_value(number)
+        with suppress(OverflowError):
+            if _WHERE_LEAVES_OUT_BITS and name == "where":
+                info = np.iinfo(dtype)
+                return _in_type(_computed(_without_upper_bits, number, int(info.min), int(info.max)), dtype)
+        number = getattr(number, "number", number)
+        raise _overflow(name, number, dtype, f"beside an array of {beside.name}") from None
 
 
 def _in_type(number: Any, dtype: DType | None) -> OperandLike:

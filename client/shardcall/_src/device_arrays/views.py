@@ -83,7 +83,19 @@ class ViewStep(NamedTuple):
         """
         if self.type.shape != shape:
             return False
-        return self.name == "broadcast_to" or (self.name == "getitem" and self._is_complete(shape))
+        return self.name in ("broadcast_to", *_AS_RESHAPED) or (self.name == "getitem" and self._is_complete(shape))
+
+    def is_reshape_of(self, shape: tuple[int, ...]) -> bool:
+        """Returns whether it is an index or a transpose that leaves all elements of an array in their sequence.
+
+        Args:
+            shape: the shape of the array.
+        """
+        if self.name == "transpose":
+            axes = dict(self.arguments).get("axes") or range(len(shape))[::-1]
+            long = [axis % len(shape) for axis in axes if shape[axis] > 1]
+            return long == sorted(long)
+        return self.name == "getitem" and self.basic_index.sizes == shape and {*self.basic_index.steps} <= {1}
 
     def backward(self, functions: Any, x: Any, new: Any) -> Any:
         """Returns the array that it is a view of, with other values in the view.
@@ -114,8 +126,7 @@ class ViewStep(NamedTuple):
 
     def _is_complete(self, shape: tuple[int, ...]) -> bool:
         """Returns whether an index gives all elements of an array in the same shape."""
-        index = self.basic_index
-        return index.sizes == shape and {*index.steps} <= {1} and not (index.dropped or index.inserted)
+        return self.is_reshape_of(shape) and not (self.basic_index.dropped or self.basic_index.inserted)
 
     def of_layout(self, layout: NDArray) -> NDArray:
         """Returns the memory layout of the view, as `layout_of`, for that of the array that it is a view of."""
@@ -124,6 +135,8 @@ class ViewStep(NamedTuple):
             case "getitem":
                 return layout[(*key_of(self.basic_index), ...)]
             case "reshape":
+                # of another shape first, or axes of size 1 would keep their strides where steps to it were left out
+                layout = np.reshape(layout, (1, *self.type.shape), copy=False)
                 return np.reshape(layout, self.type.shape, copy=False)
             case "expand_dims":
                 return np.expand_dims(layout, arguments["axis"])
@@ -160,6 +173,7 @@ def with_step(base: Array, steps: tuple[ViewStep, ...], step: ViewStep) -> tuple
         step: the step from there.
     """
     before = steps[-1].type if steps else base
+    step = _transposing(step)
     if steps and step.is_all_of(before.shape) and (steps[-1].is_read_only or not step.is_read_only):
         return steps
     first = len(steps)
@@ -170,10 +184,20 @@ def with_step(base: Array, steps: tuple[ViewStep, ...], step: ViewStep) -> tuple
         selecting = _combined(head[-1].type if head else base, (*tail, step))
         if selecting is not None and len(selecting) <= len(tail):
             return (*head, *selecting) or (index_step(basic_index(base.shape, ...), base.dtype),)
-    if steps and step.name in _AS_RESHAPED and steps[-1].name in _AS_RESHAPED:
-        reshaped = ViewStep("reshape", (), (("shape", step.type.shape),), step.type)
-        return with_step(base, steps[:-1], reshaped)
+    while steps and step.name in _AS_RESHAPED:
+        shape = (steps[-2].type if len(steps) > 1 else base).shape
+        if steps[-1].name not in _AS_RESHAPED and not (step.name == "reshape" and steps[-1].is_reshape_of(shape)):
+            break
+        steps, step = steps[:-1], ViewStep("reshape", (), (("shape", step.type.shape),), step.type)
     return (*steps, step)
+
+
+def _transposing(step: ViewStep) -> ViewStep:
+    """Returns a step as a transpose if it is an ``einsum`` that takes no diagonal, and as it is otherwise."""
+    taken, _, kept = dict(step.arguments).get("subscripts", "").partition("->")
+    if step.name != "einsum" or len({*taken}) < len(taken):
+        return step
+    return ViewStep("transpose", (), (("axes", tuple(map(taken.index, kept))),), step.type)
 
 
 def _combined(x: Array, steps: Sequence[ViewStep]) -> tuple[ViewStep, ...] | None:

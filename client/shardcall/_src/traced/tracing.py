@@ -23,7 +23,7 @@ from shardcall_core.types.arrays import Array, type_of
 from shardcall_core.types.errors import TracingError
 from shardcall_core.types.pytrees import Structure, flatten
 
-NUMBERS = (int, float, complex)
+NUMBERS = (bool, int, float, complex)
 """The classes of numbers that take the element type of the array beside them."""
 
 _UNSTEADY = frozenset(
