@@ -51,7 +51,7 @@ def _reduction(name: str, operands: Operands, parameters: dict[str, Any]) -> Ope
     _by_types(name, operands, parameters)
     x, where, *initial = operands
     where = None if where is True else where  # NumPy's default
-    if where is not None and initial == [None] and name in ("max", "min"):
+    if name in ("max", "min") and where is not None and initial[0] is None:
         message = "where may leave no element to choose from; give initial, which is the result then"
         raise InvalidOperandError(message, field="where")
     dtype = parameters.get("dtype")
