@@ -27,7 +27,6 @@ PATHS = "orders in which einsum takes operands, which the service decides"
 ITERATORS = "iterators, which only one side can take the items of"
 SAMPLED = "more of what a case has called already, in other sizes or with other values (--every-case calls them too)"
 ALGORITHMS = "keywords that choose how NumPy computes, with errors of their own"
-NONE_KEYWORDS = "keywords of other modes that are None, which the service takes for left out"
 MEANS = "variances about a given mean, which a case compares bit by bit with those about the mean"
 SIZES = "arrays larger than a device"
 ORDERS = "orders that NumPy leaves open: of partitions at several positions"
@@ -121,8 +120,6 @@ def check_algorithm(name: str, main: Any, keywords: Mapping[str, Any], kth: Any)
     Raises:
         OutOfScopeError: if it is.
     """
-    if name == "pad" and any(value is None for value in keywords.values()):
-        raise OutOfScopeError(NONE_KEYWORDS)
     if name in ("partition", "argpartition") and np.ndim(main) > 1 and np.ndim(kth) > 0:
         raise OutOfScopeError(ORDERS)
     if name in ("var", "std") and keywords.get("mean") is not None:

@@ -227,7 +227,7 @@ class InnerFunction:
         self._structures: list[tuple[list[int], Structure]] = []
         bound = bound_arguments(self.name, inspect.signature(function), args, kwargs)
         values = list(bound.args)
-        if len({position % max(len(values), 1) for position in positions}) < len(positions):
+        if len({position + len(values) * (position < 0) for position in positions}) < len(positions):
             raise InvalidParameterError(
                 f"argnums is {tuple(positions)}, of which two are one of the {len(values)} arguments of {self.name}; "
                 "give each once",
