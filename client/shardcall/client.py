@@ -699,7 +699,7 @@ class Client(KernelMethods[Result[Any]]):
         *,
         keep_for: float = 0.0,
         replace: bool = False,
-        timeout: float | None = SHORT_TIMEOUT_S,
+        timeout: float | None = DEFAULT_TIMEOUT_S,
     ) -> None:
         """Gives an array a name, by which `open` returns it in every client of the same principal.
 
@@ -729,7 +729,7 @@ class Client(KernelMethods[Result[Any]]):
         keep_s, deadline, replaces = checked_keep(keep_for), self._deadline(timeout), checked_flag("replace", replace)
         self._remote_arrays.names.name(array, checked_name(name), deadline, replaces=replaces, keep_s=keep_s)
 
-    def open(self, name: str, /, *, timeout: float | None = SHORT_TIMEOUT_S) -> RemoteArray:
+    def open(self, name: str, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> RemoteArray:
         """Returns the array that a name stands for.
 
         All objects of it, in this client and others, are one array: a write to one is seen in the others. If a restart
@@ -754,7 +754,9 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._remote_arrays.names.open(self, name, self._deadline(timeout))
 
-    def share(self, name: str, /, *, with_: str, write: bool = False, timeout: float | None = SHORT_TIMEOUT_S) -> None:
+    def share(
+        self, name: str, /, *, with_: str, write: bool = False, timeout: float | None = DEFAULT_TIMEOUT_S
+    ) -> None:
         """Shares the array of a name with another principal, whose clients use it as ``open("principal/name")``.
 
         They read it: as an operand of any call, by `get`, `describe` and `open`. They cannot name, delete or share it.
@@ -782,7 +784,7 @@ class Client(KernelMethods[Result[Any]]):
         principal, deadline = checked_principal(with_), self._deadline(timeout)
         self._remote_arrays.names.share(checked_name(name), principal, deadline, may_write=checked_flag("write", write))
 
-    def unshare(self, name: str, /, *, with_: str | None = None, timeout: float | None = SHORT_TIMEOUT_S) -> None:
+    def unshare(self, name: str, /, *, with_: str | None = None, timeout: float | None = DEFAULT_TIMEOUT_S) -> None:
         """Shares the array of a name no longer; the other principal's running calls finish, and others are refused.
 
         Args:
@@ -892,7 +894,9 @@ class Client(KernelMethods[Result[Any]]):
         """
         return self._remote_arrays.delete(arrays, self._deadline(timeout))
 
-    def list(self, *, of_all_clients: bool = False, timeout: float | None = SHORT_TIMEOUT_S) -> ArrayTable[RemoteArray]:
+    def list(
+        self, *, of_all_clients: bool = False, timeout: float | None = DEFAULT_TIMEOUT_S
+    ) -> ArrayTable[RemoteArray]:
         """Returns the arrays that this client has on the server, oldest first, and those of its principal with names.
 
         Those that other principals share with it are there, too. ``print`` shows their names, owners, guests, ages and
@@ -1288,7 +1292,7 @@ class Client(KernelMethods[Result[Any]]):
         return array if trace is None or array._is_traced else trace.stand_in(array)
 
     def _refresh_named(self, base: ArrayBase, /) -> None:
-        self._remote_arrays.names.refresh(base, self._deadline(SHORT_TIMEOUT_S))
+        self._remote_arrays.names.refresh(base, self._deadline(DEFAULT_TIMEOUT_S))
 
     def _write_named(self, base: ArrayBase, version: ArrayVersion, /) -> None:
         self._remote_arrays.names.write(base, version, self._deadline(DEFAULT_TIMEOUT_S))
