@@ -13,17 +13,6 @@ import shardcall as sc
 
 pytestmark = pytest.mark.long
 
-CONVERSIONS = (
-    "t = put(np.zeros(9, '{}')); t[1:4] = [1.75, -2.5, 0]; t[4] = 3",
-    "t = put(np.zeros(9, '{}')); t[5:7] = np.array([1 + 2j, 3j]); t[7:] = put([2.5, 0])",
-)
-
-
-@pytest.mark.parametrize("dtype", ["int8", "bool", "float32", "complex64"])
-def test_values_are_converted_as_numpy_converts_them(strict_client, dtype):
-    for row in CONVERSIONS:
-        check_call(strict_client, row.format(dtype), exact=True)
-
 
 @pytest.mark.parametrize("key", [":", "[0, 1, 2]", "np.arange(21) % 2 == 0"])
 def test_complex_numbers_become_bools_by_both_parts(strict_client, key):

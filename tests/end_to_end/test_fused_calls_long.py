@@ -19,16 +19,6 @@ pytestmark = pytest.mark.long
 client = short.client
 
 
-def test_calls_that_are_not_recorded_take_recorded_operands(client):
-    h = client.put(U)
-    doubled = h * 2
-    assert np.allclose(np.asarray(client.matmul(doubled, U.T)), 2 * U @ U.T)
-    assert np.allclose(((h + 1) @ U.T).get(), (U + 1) @ U.T)
-    assert np.allclose(np.asarray(client.call("cumsum", h + 1, axis=0)), np.cumsum(U + 1, 0))
-    assert client.plan("negative", h * 3).results[0].type.shape == U.shape
-    assert client.describe(h * 3).shape == U.shape
-
-
 def test_threads_share_a_client(client):
     h = client.put(U)
     first = h + 1

@@ -5,12 +5,10 @@ from collections.abc import Callable, Iterator
 
 import grpc
 import pytest
-from end_to_end.filing import same
 from end_to_end.messages import chunk, details, mesh, operand, tensor
 from end_to_end.processes import X, wait_for
 from servers import holds_nothing
 
-import shardcall as sc
 from shardcall.v1 import array_pb2, array_service_pb2, kernel_service_pb2
 
 MIB = 1 << 20
@@ -79,12 +77,3 @@ def test_a_put_that_is_not_done_in_time_leaves_nothing(observer, arrays, half_a_
 def test_a_put_that_ends_in_the_middle_is_refused(observer, arrays, half_a_put):
     sent = [next(half_a_put), next(half_a_put)]
     assert refusal(lambda: arrays.PutArray(iter(sent), timeout=60)) == "SIZE_MISMATCH"
-
-
-def test_an_array_of_another_server_is_refused_and_stays(client, observer):
-    with observer.put(X) as array:
-        for use in (client.delete, client.get, client.diff):
-            with pytest.raises(sc.InvalidOperandError, match="is on the server at"):
-                use(array)
-        assert not array.lost
-        same(array.get(), X)

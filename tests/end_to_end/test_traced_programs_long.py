@@ -3,11 +3,8 @@
 import numpy as np
 import pytest
 from end_to_end.processes import is_busy, wait_for
-from end_to_end.test_traced_derivatives import loss
 from end_to_end.test_traced_loops import ROWS, U
 from end_to_end.test_traced_programs import X, at, inverted, of_an_index
-from end_to_end.test_traced_vmap import RANDOM, W
-from end_to_end.test_traced_vmap import X as EXAMPLES
 
 import shardcall as sc
 from shardcall_core.graphs.graph import Graph, Node, Value
@@ -100,24 +97,6 @@ def test_a_part_of_a_column_is_read_and_written_where_it_is(client):
     assert np.allclose(g(u).get(), doubled)
     kernels = [node.kernel for body in g.trace(u).form.nodes[-1].parameters for node in getattr(body[1], "nodes", ())]
     assert kernels.index("take") < kernels.index("getitem") < kernels.index("put_at")
-
-
-def slopes(params, x):
-    """The derivatives of `loss` of one row, by hand."""
-    hidden = np.tanh(x @ params["w"] + params["b"])
-    back = 2 * hidden * (1 - hidden**2) / hidden.size
-    return np.outer(x, back), back
-
-
-@pytest.mark.parametrize("spec", [("x", None), (None, "x")])
-def test_gradients_per_example(client, spec):
-    params, x = {"w": W, "b": RANDOM.normal(size=7)}, client.put(EXAMPLES, mesh={"x": 4}, spec=spec)
-    row = client.vmap(client.grad(loss), in_axes=(None, 0))(params, x)
-    expected = [slopes(params, row) for row in EXAMPLES]
-    assert np.allclose(row["w"].get(), np.stack([by_w for by_w, _ in expected]), rtol=1e-12)
-    assert np.allclose(row["b"].get(), np.stack([by_b for _, by_b in expected]), rtol=1e-12)
-    total = client.grad(lambda params, x: client.vmap(loss, in_axes=(None, 0))(params, x).sum())(params, x)
-    assert np.allclose(total["w"].get(), sum(by_w for by_w, _ in expected), rtol=1e-12)
 
 
 def in_a_loop(xp, u):

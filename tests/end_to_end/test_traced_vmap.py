@@ -6,7 +6,7 @@ import pytest
 import shardcall as sc
 
 RANDOM = np.random.default_rng(11)
-X, Y, W = RANDOM.normal(size=(13, 5)), RANDOM.normal(size=13), RANDOM.normal(size=(5, 7))
+X, Y = RANDOM.normal(size=(13, 5)), RANDOM.normal(size=13)
 
 
 def test_axes_are_those_of_trees_and_of_results(client):

@@ -16,8 +16,6 @@ from servers import ServerProcess
 
 X = np.arange(8.0) ** 2
 DIFFERENCE = np.diff(X).tolist()
-WINDOW = 1024
-"""The server's limit of unanswered calls of a stream."""
 
 
 @pytest.fixture
@@ -66,21 +64,6 @@ def test_calls_cancelled_at_any_moment_are_answered_once_and_leave_nothing(chann
             met[reason(answer) or "OK"] += 1
             assert reason(answer) or result(answer).tolist() == DIFFERENCE
     assert set(met) <= {"CANCELLED", "OK"}
-
-
-def test_slots_are_assigned_again_and_earlier_calls_keep_theirs(channel):
-    """60 calls of 12 kinds in 25 slots; sent together, so that assignments overtake the calls before them."""
-    calls, slots = 60, 25
-    sizes = [2 + i % 6 for i in range(calls)]  # each is compiled
-    with RawCallStream(channel) as stream:
-        for i, size in enumerate(sizes):
-            axis = call("diff", {"axis": 0, "n": 1 + i % 2})
-            stream.send(prepare(i % slots, axis, (size,)), run(i, np.arange(size) ** 2.0, slot=i % slots))
-        for i, size in enumerate(sizes):
-            expected = np.diff(np.arange(size) ** 2.0, n=1 + i % 2)
-            assert result(stream.answer(i)).tolist() == expected.tolist()
-        stream.send(run(calls, X, slot=slots - 1, timeout_seconds=-1.0))
-        assert reason(stream.answer(calls)) == "MALFORMED_REQUEST"
 
 
 def test_handles_for_results_that_do_not_stay_are_refused_and_nothing_waits_for_them(channel):

@@ -16,13 +16,12 @@ from end_to_end.messages import SMALL_WINDOW, call, open_channel, token_of
 from end_to_end.processes import left_empty, stop, wait_for
 from faults import slow_kernel
 from faults.gauges import MIB
-from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, result, run
+from faults.raw_call_stream import RawCallStream, delete, diff_of, prepare, run
 from faults.test_call_streams import X
 from faults.token_servers import TokenServer
 from servers import ServerProcess, running_server
 
 import shardcall as sc
-from shardcall.v1 import mesh_pb2
 from shardcall_core.wire import token_file
 
 pytestmark = pytest.mark.long
@@ -97,30 +96,6 @@ def test_programs_that_take_long_delay_no_other_client_and_no_other_connection(p
             compile_now.touch()
         for array, future in zip(arrays, slow, strict=True):
             assert future.result().array.tolist() == array.tolist()
-
-
-def test_prepared_calls_and_waiting_operands_are_in_the_budget_of_their_client(private, compile_now):
-    """A stream with 200 slots of 40 KiB, and calls whose program is not compiled yet."""
-    size, slots, waiting = 40 << 10, 200, 12
-    specs = [mesh_pb2.OptionalPartitionSpec()] * 60
-    with sc.connect(private.address) as client, open_channel(private.address) as channel:
-        with RawCallStream(channel) as stream:
-            message = call("diff", {"text": "x" * 4000} | {f"parameter {i}": "y" * 620 for i in range(56)})
-            message.in_specs.extend(specs)
-            assert abs(message.ByteSize() - size) < size / 8
-            for slot in range(1, slots + 1):
-                stream.send(prepare(slot, message, (8,)))
-            wait_for(lambda: client.usage().bytes_in_use > 7 * size * slots)
-            stream.send(*(prepare(slot, call("diff"), (8,)) for slot in range(1, slots + 1)))
-            wait_for(lambda: client.usage().bytes_in_use == 0)
-            stream.send(prepare(0, call("slow_to_compile"), (8_000,)))
-            for number in range(waiting):
-                stream.send(run(number, np.ones(8_000), slot=0))
-            wait_for(lambda: client.usage().bytes_in_use >= 64_000 * waiting - 256 * 1024)
-            compile_now.touch()
-            for number in range(waiting):
-                assert result(stream.answer(number)).tolist() == [1.0] * 8_000
-        wait_for(lambda: client.usage().bytes_in_use == 0)
 
 
 def test_a_removed_token_ends_a_stream_whose_client_does_nothing(tmp_path, server_factory):

@@ -63,27 +63,3 @@ def test_explicit_strategies(run, values, same, subscripts, shapes, in_specs, st
 
 def test_every_element_type(run, values, dtype):
     run.check_together(of_type(run, values, dtype, *case) for case in OF_TYPES)
-
-
-CHAINS = [
-    ("ij,jk,kl->il", [(13, 5), (5, 7), (7, 3)], ["int8"] * 3),
-    ("ij,jii->j", [(4, 5), (5, 4, 4)], ["float32"] * 2),
-    ("fdf,cdd,ccd,afe->ae", [(3, 5, 3), (4, 5, 5), (4, 4, 5), (2, 3, 6)], ["float32"] * 4),
-    ("ij,jk,kl", [(13, 5), (5, 7), (7, 3)], ["float32", "int8", "float64"]),
-    ("i,i,i->i", [(5,), (1,), (5,)], ["complex64"] * 3),
-    ("...,...,...->...", [(3, 5), (5,), (3, 5)], ["bool"] * 3),
-    ("ii,ij,jj->i", [(3, 3)] * 3, ["bool"] * 3),
-    ("ij,kj,il,lk->", [(3, 5), (4, 5), (3, 6), (6, 4)], ["float64"] * 4),
-    ("ij,jk,k->i", [(4, 0), (0, 7), (7,)], ["float32"] * 3),
-]
-
-
-@pytest.mark.parametrize(("subscripts", "shapes", "names"), CHAINS)
-def test_more_arrays_than_two_are_multiplied_from_the_left(run, values, subscripts, shapes, names):
-    operands = [values.small(shape, np.dtype(name)) for shape, name in zip(shapes, names, strict=True)]
-    reference = np.einsum(subscripts, *operands)
-    spec = (("a",), *((None,) * (len(shapes[0]) - 1)))
-    for how in ({"mesh": {"x": 8}}, {"mesh": {"a": 4, "b": 2}, "in_specs": [spec]}):
-        actual = run(EINSUM, *operands, subscripts=subscripts, padding=1, **how)
-        assert (actual.shape, actual.dtype) == (reference.shape, reference.dtype)
-        np.testing.assert_allclose(actual, reference, rtol=1e-6)

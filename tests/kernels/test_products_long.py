@@ -114,22 +114,6 @@ def test_other_mesh_axes_may_shard_the_other_axes_of_a_collective_product(run, v
     run.check_together(calls, assert_near, np.nan)
 
 
-LENGTHS = [1, 7, 8, 9, 64, 1000]
-SHAPES = [*zip(LENGTHS, LENGTHS[1:] + LENGTHS[:1], LENGTHS[2:] + LENGTHS[:2], strict=True)]  # each along each axis
-
-
-@pytest.mark.parametrize("devices", range(1, 9))
-def test_collective_products_of_sizes_that_the_mesh_does_not_divide(run, values, devices):
-    calls = []
-    for number, (m, k, n) in enumerate(SHAPES):
-        lhs, rhs = values.normal((m, k), F64), values.normal((k, n), F64)
-        for strategy in GATHER_STRATEGIES + SCATTER_STRATEGIES:
-            layouts = GATHERED if strategy in GATHER_STRATEGIES else SCATTERED
-            how = collective(layouts[(devices + number) % len(layouts)], strategy, {"x": devices})
-            calls.append(near(run, COLLECTIVE, lhs, rhs, **how))
-    run.check_together(calls, assert_near, np.nan)
-
-
 COLLECTIVE_OF_TYPES = [
     ((BY_ROWS, BY_ROWS, BY_ROWS), "bidirectional_ring", {"x": 3}),
     ((BY_COLUMNS, BY_ROWS, BY_ROWS), "psum_scatter_ring", {"x": 3}),

@@ -1,8 +1,6 @@
 """The tests of `test_program_regions.py` that take long."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -24,80 +22,38 @@ MESHES = [
 ]
 
 
-@dataclass
-class RandomStencils:
-    """A random program of slices, writes and elementwise functions of two arrays, and what NumPy makes of it."""
-
-    seed: int
-    write: GraphWriter = field(default_factory=GraphWriter)
-
-    def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
-        rows, columns = self.chance.randint(1, 60), self.chance.randint(1, 20)
-        values = np.random.default_rng(self.seed).normal(size=(2, rows, columns))
-        self.inputs = list(values)
-        self.values: list[tuple[Value, np.ndarray]] = [(self.write.x(i), x) for i, x in enumerate(values)]
-        for _ in range(self.chance.randint(3, 14)):
-            self.values.append(self.new_value())
-        self.results = self.chance.sample(self.values[2:], min(3, len(self.values) - 2))
-
-    def any_slice(self, x: tuple[Value, np.ndarray], sizes: Sequence[int] | None = None) -> tuple[Value, np.ndarray]:
-        """A slice of a size, at a random offset."""
-        value, array = x
-        if sizes is None:
-            sizes = [max(1, n - self.chance.choice([0, 0, 1, 2, 3, n // 2])) for n in array.shape]
-        if tuple(sizes) == array.shape:
-            return x
-        starts = [self.chance.randint(0, n - size) for n, size in zip(array.shape, sizes, strict=True)]
-        slices = [slice(start, start + size) for start, size in zip(starts, sizes, strict=True)]
-        return slice_of(self.write, value, slices, array.shape), array[tuple(slices)]
-
-    def pair(self) -> tuple[tuple[Value, np.ndarray], tuple[Value, np.ndarray]]:
-        """Slices of two values that have one shape."""
-        x, y = self.chance.choice(self.values), self.chance.choice(self.values)
-        sizes = [min(n, m) for n, m in zip(x[1].shape, y[1].shape, strict=True)]
-        return self.any_slice(x, sizes), self.any_slice(y, sizes)
-
-    def new_value(self) -> tuple[Value, np.ndarray]:
-        """A value that a random call makes of others."""
-        write, draw = self.write, self.chance.random()
-        if draw < 0.5:
-            (x, a), (y, b) = self.pair()
-            name = self.chance.choice(["add", "subtract", "multiply", "maximum"])
-            return write(name, x, y), getattr(np, name)(a, b)
-        if draw < 0.6:
-            (x, a), (y, b) = self.pair()
-            return write("where", write("less", x, y), x, Constant.of(np.float64(0.5))), np.where(a < b, a, 0.5)
-        if draw < 0.7:
-            return self.any_slice(self.chance.choice(self.values))
-        if draw < 0.9:
-            x, y = self.chance.choice(self.values), self.chance.choice(self.values)
-            sizes = [min(n, m) for n, m in zip(x[1].shape, y[1].shape, strict=True)]
-            values, of_slice = self.any_slice(y, [max(1, n - self.chance.choice([0, 1, 2])) for n in sizes])
-            starts = [self.chance.randint(0, n - m) for n, m in zip(x[1].shape, of_slice.shape, strict=True)]
-            slices = tuple(slice(start, start + n) for start, n in zip(starts, of_slice.shape, strict=True))
-            result = x[1].copy()
-            result[slices] = of_slice
-            return assigned(write, x[0], values, slices, result.shape), result
-        x, array = self.chance.choice(self.values)
-        if draw < 0.95:
-            axis, step = self.chance.randint(0, 1), self.chance.choice([2, -1])
-            slices = [slice(None), slice(None)]
-            slices[axis] = slice(None, None, step)
-            return slice_of(write, x, slices, array.shape), array[tuple(slices)]
-        axis = self.chance.randint(0, 1)
-        return write("flip", x, axis=axis), np.flip(array, axis)
+def drawn(seed: int) -> tuple[GraphWriter, list[np.ndarray], list[tuple[Value, np.ndarray]]]:
+    """A random program of slices, writes and functions of two arrays: its inputs, some values, and NumPy's."""
+    chance, write = random.Random(seed), GraphWriter()
+    inputs = [*np.random.default_rng(seed).normal(size=(2, chance.randint(1, 60), chance.randint(1, 20)))]
+    values = [(write.x(i), x) for i, x in enumerate(inputs)]
+    for _ in range(chance.randint(3, 14)):
+        (x, a), (y, b) = chance.choice(values), chance.choice(values)
+        sizes = [max(1, n - chance.choice((0, 0, 1, 2, 3))) for n in map(min, a.shape, b.shape)]
+        of_a, of_b = (
+            [slice(start := chance.randint(0, n - m), start + m) for n, m in zip(array.shape, sizes, strict=True)]
+            for array in (a, b)
+        )
+        part, numpys = slice_of(write, x, of_a, a.shape), a[tuple(of_a)]
+        if chance.random() < 0.3:
+            result = b.copy()
+            result[tuple(of_b)] = numpys
+            values.append((assigned(write, y, part, of_b, b.shape), result))
+        else:
+            name = chance.choice(("add", "subtract", "multiply", "maximum"))
+            other = slice_of(write, y, of_b, b.shape)
+            values.append((write(name, part, other), getattr(np, name)(numpys, b[tuple(of_b)])))
+    return write, inputs, chance.sample(values[2:], 3)
 
 
 @pytest.mark.parametrize("seed", range(400))
 @pytest.mark.parametrize("exact", [True, False])
 def test_random_programs_of_slices_are_numpys(run, seed, exact):
-    drawn = RandomStencils(seed)
-    how = MESHES[seed % len(MESHES)]
-    graph, inputs = drawn.write.call([value for value, _ in drawn.results], drawn.inputs)
-    specs = how["in_specs"] * len(inputs)
-    results = run(GRAPH, *inputs, graph=graph, exact=exact, mesh=how["mesh"], in_specs=specs, padding=float("nan"))
-    for result, (_, expected) in zip(results if isinstance(results, tuple) else [results], drawn.results, strict=True):
+    write, inputs, sampled = drawn(seed)
+    graph, inputs = write.call([value for value, _ in sampled], inputs)
+    how = MESHES[seed % len(MESHES)] | {"graph": graph, "exact": exact, "padding": float("nan")}
+    how["in_specs"] = how["in_specs"] * len(inputs)
+    for result, (_, expected) in zip(run(GRAPH, *inputs, **how), sampled, strict=True):
         assert result.shape == expected.shape
         assert np.array_equal(result, expected) if exact else np.allclose(result, expected, rtol=1e-12, atol=1e-12)
 

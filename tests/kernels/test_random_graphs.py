@@ -1,4 +1,4 @@
-"""Every node of a random graph gives what NumPy gives, and gradients are those of finite differences."""
+"""Every node of a random graph gives what NumPy gives."""
 
 import pytest
 from kernels.random_graphs import KERNELS, RandomGraph, assert_near

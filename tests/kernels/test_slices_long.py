@@ -86,16 +86,6 @@ def test_a_short_slice_of_a_large_array_moves_little(run, shape, sizes):
     assert 0 < moved <= 1.1 * MIB
 
 
-def test_slices_of_a_gibibyte(run, same_bits):
-    run.programs.clear()
-    x = np.arange(256 * MIB, dtype=np.float32)  # float32 has each of the first 16 Mi integers
-    for first in (0, 16 * MIB - 7, 100 * MIB + 5, 255 * MIB + 3 * MIB // 4):
-        result = run(KERNELS["getitem"], x, np.array([first]), mesh={"x": 8}, sizes=(MIB // 4,), steps=(1,))
-        same_bits(result, x[first : first + MIB // 4])
-    assert len(run.programs) == run.is_local
-    run.programs.clear()
-
-
 @pytest.mark.parametrize("sizes", [(20,), (59,)])
 def test_a_loop_of_assignments_compiles_once(run, values, same_bits, sizes):
     x, assigned = values.normal((61,)), values.normal(sizes)
