@@ -32,15 +32,18 @@ class RestartingServer:
         port = self.address.rpartition(":")[2] or "0"
         server = running_server(*self._flags, "--port", port, devices=self._devices, why="it is killed")
         self.running = self._stack.enter_context(server)
+        self._ended = False  # by `kill` or `drain`
         self.address = self.running.address
 
     def kill(self) -> None:
         """Kills the front end, and waits for its end."""
+        self._expect_end()
         self.running.process.kill()
         self.running.process.wait(60)
 
     def drain(self) -> None:
         """Has the server drained, and waits for its end."""
+        self._expect_end()
         self.running.process.send_signal(signal.SIGTERM)
         assert self.running.process.wait(60) == 0
 
@@ -49,4 +52,12 @@ class RestartingServer:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
+        try:
+            self._expect_end()
+        finally:
+            self._stack.close()
+
+    def _expect_end(self) -> None:
+        status = self.running.process.poll()
+        assert status is None or self._ended, f"the front end ended by itself, with status {status}"
+        self._ended = True
