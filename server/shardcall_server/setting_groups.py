@@ -284,8 +284,8 @@ class ProgramSettings(BaseModel):
     )
     strategy: Literal["measured", "fixed"] = Field(
         "measured",
-        description="Selection of a strategy for auto: measured times the strategies that support a call, once; "
-        "fixed uses the kernel's rule.",
+        description="Selection of a strategy for auto: measured times the strategies that support a call, once, when "
+        "the mesh is idle; fixed uses the kernel's rule.",
     )
     known_answers: Literal["beside", "strict"] = Field(
         "beside",

@@ -1,11 +1,13 @@
 """Autotuned strategies on a real server: reported in the plan, kept across restarts, overridden."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from end_to_end.processes import wait_for
 from servers import running_server
 
 import shardcall as sc
@@ -40,8 +42,15 @@ def diff(client: sc.Client, x: np.ndarray = X, **options: str) -> sc.Result:
     return result
 
 
+def timed_plan(client: sc.Client) -> sc.Plan:
+    """Returns the plan of a call after its strategies have been timed."""
+    wait_for(lambda: bool(diff(client).plan.strategy_timings) or time.sleep(1.5))
+    return diff(client).plan
+
+
 def test_auto_is_timed_and_the_plan_reports_all_times(measured):
-    plan = diff(measured).plan
+    assert diff(measured).plan.strategy_timings == {}
+    plan = timed_plan(measured)
     assert set(plan.strategy_timings) == CANDIDATES
     assert next(iter(plan.strategy_timings)) == plan.strategy
     assert all(seconds > 0 for seconds in plan.strategy_timings.values())
@@ -69,7 +78,7 @@ def test_tuning_results_outlast_the_server_and_a_damaged_file_costs_only_timing_
             running_server(*flags, devices=2, log=log, why="it times strategies") as server,
             sc.connect(server.address) as client,
         ):
-            return dict(diff(client).plan.strategy_timings)
+            return dict(timed_plan(client).strategy_timings)
 
     timings = timings_of_a_new_server(tmp_path / "first.log")
     assert set(timings) == CANDIDATES

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from concurrent.futures import Future
 from queue import Queue
-from typing import Any
 
 import pytest
 from end_to_end.processes import wait_for
@@ -24,6 +23,7 @@ from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
 DIGEST = "0123456789abcdef" * 4
+NOT_YET = "; not compared: the mesh has not been idle for long enough"
 WAIT_S = 30
 THREE = {"a": 0.03, "b": 0.01, "c": 0.02}
 TOO_LARGE, BROKEN, ENDED = Reason.OUT_OF_DEVICE_MEMORY, Reason.COMPILE_FAILED, Reason.MESH_RESTARTED
@@ -58,7 +58,7 @@ class Mesh(Session):
 
     @property
     def idle_s(self) -> float:
-        return 1.0 if self.idle else 0.0
+        return 10.0 if self.idle else 0.0
 
     def command_if_idle(self, message: link_pb2.FrontEndMessage) -> Future[link_pb2.WorkerMessage] | None:
         self.on_measure()
@@ -117,6 +117,13 @@ def find(programs: ProgramCache, strategy: str = "auto", axis: int = 0) -> Cache
     return entry if isinstance(entry, CacheEntry) else entry.result(WAIT_S)
 
 
+def find_tuned(programs: ProgramCache) -> CacheEntry:
+    """Finds a call's program after its trial, if there is one."""
+    find(programs)
+    wait_for(lambda: NOT_YET not in find(programs).plan.strategy_reason)
+    return find(programs)
+
+
 def cache(mesh: Mesh, autotuner: Autotuner, programs: int = 10, *, is_tuned: bool = True) -> ProgramCache:
     cache = test_program_cache.cache(mesh, programs)
     if is_tuned:
@@ -124,12 +131,16 @@ def cache(mesh: Mesh, autotuner: Autotuner, programs: int = 10, *, is_tuned: boo
     return cache
 
 
-def test_on_an_idle_mesh_the_first_call_gets_the_quickest(autotuner):
+def test_the_first_call_waits_for_no_trial_and_later_ones_get_the_quickest(autotuner):
     mesh = Mesh(a=0.02, b=0.01, c=0.03)
     programs = cache(mesh, autotuner)
-    entry = find(programs)
+    mesh.slow = True
+    first = find(programs)
+    assert (first.program.key, first.plan.strategy_reason) == ("a", f"the rule{NOT_YET}")
+    assert first.answer.outcome == kernel_pb2.CACHE_OUTCOME_MISS
+    mesh.release()
+    entry = find_tuned(programs)
     assert entry.program.key == entry.plan.strategy == "b"
-    assert entry.answer.outcome == kernel_pb2.CACHE_OUTCOME_MISS
     assert entry.plan.strategy_reason == "timed: b 10 ms, a 20 ms, c 30 ms; 2 times as fast as a"
     assert [(t.strategy, t.seconds) for t in entry.plan.strategy_timings] == [("b", 0.01), ("a", 0.02), ("c", 0.03)]
     assert mesh.measured[:6] == ["a", "b", "c"] * 2
@@ -142,7 +153,7 @@ def test_on_an_idle_mesh_the_first_call_gets_the_quickest(autotuner):
 def test_it_is_decided_once_for_all_calls_and_all_sessions(autotuner):
     mesh, following = Mesh(), Mesh(a=0.01, b=0.02)
     programs = cache(mesh, autotuner)
-    find(programs)
+    find_tuned(programs)
     timed = len(mesh.measured)
     assert find(programs, axis=1).program.key == "b"
     assert find(cache(following, autotuner)).plan.strategy_reason.startswith("timed: b 10 ms")
@@ -154,7 +165,7 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotu
     programs = cache(mesh, autotuner)
     named = find(programs, "b")
     assert (named.plan.strategy, list(named.plan.strategy_timings), mesh.measured) == ("b", [], [])
-    assert find(programs).program.key == "a"
+    assert find_tuned(programs).program.key == "a"
     assert mesh.evicted == []
     assert find(programs, "b").program is named.program
 
@@ -176,14 +187,14 @@ def test_a_named_strategy_is_what_it_is_and_stays_cached_for_who_named_it(autotu
         pytest.param(THREE, {"failing": {"b": ENDED}}, {}, "a", "the rule", None, id="the mesh ends at a run"),
     ],
 )
-def test_the_strategy_of_a_first_call(autotuner, takes_s, state, options, strategy, reason, measured):
+def test_the_strategy_after_a_trial(autotuner, takes_s, state, options, strategy, reason, measured):
     mesh = Mesh(**takes_s)
     vars(mesh).update(state)
-    plan = find(cache(mesh, autotuner, **options)).plan
+    plan = find_tuned(cache(mesh, autotuner, **options)).plan
     assert plan.strategy == strategy
     assert plan.strategy_reason.startswith(reason)
     if measured is None:  # what passes says nothing of the strategies on another mesh
-        assert find(cache(Mesh(**takes_s), autotuner)).plan.strategy == "b"
+        assert find_tuned(cache(Mesh(**takes_s), autotuner)).plan.strategy == "b"
     else:
         assert set(mesh.measured) == set(measured)
 
@@ -195,10 +206,10 @@ def test_on_a_busy_mesh_the_rule_decides_and_timing_follows_when_it_is_idle(auto
     request = RequestKey(b"request", (), False)
     first = find(programs)
     programs.alias(request, call())
-    assert (first.plan.strategy, first.plan.strategy_reason) == ("a", "the rule; not compared: mesh busy")
+    assert (first.plan.strategy, first.plan.strategy_reason) == ("a", f"the rule{NOT_YET}")
     other = find(programs, axis=1)
     assert other.program is first.program
-    assert other.plan.strategy_reason == "the rule; not compared: mesh busy"
+    assert other.plan.strategy_reason == f"the rule{NOT_YET}"
     assert mesh.measured == []
     mesh.idle = True
     wait_for(lambda: mesh.evicted)  # the rule's choice, as no call finds it any more
@@ -220,7 +231,7 @@ def test_of_many_calls_behind_one_trial_the_first_get_its_result(autotuner, monk
     assert find(programs, axis=1).program.key == "a"
 
 
-def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(autotuner):
+def test_a_trial_pauses_while_calls_need_the_mesh(autotuner):
     mesh = Mesh()
 
     def a_call_comes() -> None:
@@ -229,8 +240,10 @@ def test_a_call_that_comes_while_strategies_are_timed_ends_the_wait_for_them(aut
 
     mesh.on_measure = a_call_comes
     programs = cache(mesh, autotuner)
-    first = find(programs).plan
-    assert (first.strategy, first.strategy_reason) == ("a", "the rule; not compared: mesh busy")
+    find(programs)
+    wait_for(lambda: not mesh.idle)
+    plan = find(programs).plan
+    assert (plan.strategy, plan.strategy_reason) == ("a", f"the rule{NOT_YET}")
     assert mesh.measured == ["a", "b", "a"]
     mesh.idle = True
     wait_for(lambda: mesh.evicted)
@@ -243,20 +256,19 @@ def test_where_none_fits_the_error_is_that_of_the_rules_strategy(autotuner):
     assert "a is refused" in refusal(find, cache(mesh, autotuner)).message
 
 
-def test_a_mesh_that_ends_while_strategies_are_timed_leaves_no_call_waiting(autotuner):
+def test_a_mesh_that_ends_while_strategies_are_timed_leaves_the_rules_choice(autotuner):
     mesh = Mesh()
     mesh.on_measure = lambda: setattr(mesh, "is_gone", True)
-    assert find(cache(mesh, autotuner)).plan.strategy == "a"
-    assert find(cache(Mesh(), autotuner)).plan.strategy == "b"
+    assert find_tuned(cache(mesh, autotuner)).plan.strategy == "a"
+    assert find_tuned(cache(Mesh(), autotuner)).plan.strategy == "b"
 
 
-def test_concurrent_calls_wait_for_one_trial_and_leave_the_compiler_to_others(autotuner):
+def test_several_calls_have_one_trial(autotuner):
     mesh = Mesh()
     programs = cache(mesh, autotuner)
     mesh.slow = True
-    waiting: list[Any] = [programs.get_or_compile(call(axis=axis), "ann", "1") for axis in (0, 0, 1, 2, 3, 4)]
-    assert not any(isinstance(entry, CacheEntry) or entry.done() for entry in waiting)
-    assert [programs.compiler.position(future)[0] for future in waiting] == [0] * 6
+    assert [find(programs, axis=axis).plan.strategy for axis in (0, 0, 1, 2, 3, 4)] == ["a"] * 6
     mesh.release()
-    assert [future.result(WAIT_S).plan.strategy for future in waiting] == ["b"] * 6
+    wait_for(lambda: mesh.evicted)
+    assert [find(programs, axis=axis).plan.strategy for axis in range(5)] == ["b"] * 5
     assert mesh.prepared.count("b") == 1

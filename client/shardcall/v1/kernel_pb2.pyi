@@ -608,7 +608,7 @@ class Plan(_message.Message):
     """The selected strategy."""
     strategy_reason: _builtins.str
     """The reason for the selection. It ends with "not compared: " and a reason,
-    such as "mesh busy", if the strategies have not been timed yet.
+    such as too little idle time, if the strategies have not been timed yet.
     """
     flops_per_device: _builtins.float
     """Floating-point operations on one device, as the compiler estimates them; a

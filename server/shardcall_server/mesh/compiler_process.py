@@ -6,7 +6,7 @@ import os
 import resource
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def serve_jobs(connection: Connection, kernels: Mapping[str, Kernel], platform: 
         max_bytes: the maximum bytes that the compilations may allocate.
     """
     resolver = Resolver(kernels, platform, range(len(jax.devices())))
-    suite = partial(Suite, kernels, platform)
+    suite = cache(partial(Suite, kernels, platform))
     _limit_memory(max_bytes)
     with suppress(OSError):  # if the host runs out of memory, the kernel ends this process and not the worker
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -11,7 +11,7 @@ from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.keys import TuningKey
 from shardcall_server.frontend.programs.task_thread import TaskThread
 
-_QUIET_S = 0.05  # the idle time of the mesh before a trial that no call waits for
+_QUIET_S = 1.0  # the idle time of the mesh before a trial: candidates are not compiled between first calls
 _POLL_S = 0.1
 _MAX_SCHEDULED = 1024
 
@@ -32,19 +32,8 @@ class Autotuner(TaskThread[Trial]):
         self.tuning_cache = tuning_cache
         self.budget_s = budget_s
         self.timed = 0
-        self._at_work = False
-        self._urgent: Trial | None = None
         self._scheduled: deque[Trial] = deque()
         self._thread.start()
-
-    def start_now(self, trial: Trial) -> bool:
-        """Begins a trial that calls wait for, unless the mesh is busy or another trial runs."""
-        with self._changed:
-            if self._at_work or self._urgent is not None or not trial.session.idle:
-                return False
-            self._urgent = trial
-            self._changed.notify()
-            return True
 
     def schedule(self, trial: Trial) -> bool:
         """Runs a trial when the mesh is idle, unless too many wait for that."""
@@ -61,10 +50,8 @@ class Autotuner(TaskThread[Trial]):
         self.timed += 1
 
     def _perform(self, task: Trial) -> None:
-        done = task.advance()
-        with self._changed:
-            self._at_work = False
-            if not done:
+        if not task.advance():
+            with self._changed:
                 self._scheduled.append(task)
 
     def _has_tasks(self) -> bool:
@@ -73,11 +60,7 @@ class Autotuner(TaskThread[Trial]):
 
     def _pop(self) -> Trial | None:
         check_held(self._lock)
-        trial, self._urgent = self._urgent, None
-        if trial is None and self._scheduled and _may_begin(self._scheduled[0]):
-            trial = self._scheduled.popleft()
-        self._at_work = trial is not None
-        return trial
+        return self._scheduled.popleft() if self._scheduled and _may_begin(self._scheduled[0]) else None
 
 
 def _may_begin(trial: Trial) -> bool:

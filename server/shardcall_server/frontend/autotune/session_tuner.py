@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from functools import partial
 from shardcall.v1 import kernel_pb2
 from shardcall_core.locks import check_held
 from shardcall_server.frontend.autotune.autotuner import Autotuner
-from shardcall_server.frontend.autotune.trial import MESH_BUSY, Trial, TrialConfig
+from shardcall_server.frontend.autotune.trial import Trial, TrialConfig
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import CallKey, TuningKey
@@ -21,6 +20,7 @@ from shardcall_worker.v1 import link_pb2
 _MIN_TIMED_BYTES = 64 << 10  # a smaller call takes longer to reach the mesh than with any strategy
 _MAX_ABANDONED = 4096
 _MAX_CALLS = 1024  # that get the result of a trial; others follow the rule until they are compiled again
+_NOT_YET = "the mesh has not been idle for long enough"
 
 
 @dataclass(eq=False)
@@ -30,16 +30,12 @@ class _PendingTuning:
     Attributes:
         compilation: that of the first of them.
         rule: the entry of the strategy that the kernel's rule chose.
-        is_awaited: whether calls wait for the trial.
-        waiting: those calls, with their entries by the rule.
         calls: the calls, or the first of them.
         candidates: the candidates' entries, whose programs are pinned, by strategy.
     """
 
     compilation: Compilation
     rule: CacheEntry
-    is_awaited: bool = True
-    waiting: dict[CallKey, tuple[Compilation, CacheEntry]] = field(default_factory=dict)
     calls: set[CallKey] = field(default_factory=set)
     candidates: dict[str, Future[CacheEntry]] = field(default_factory=dict)
 
@@ -47,8 +43,8 @@ class _PendingTuning:
 class SessionTuner(StrategyPolicy):
     """Starts trials for one session's calls, and gives the calls their results.
 
-    The first call whose strategies are worth timing waits for the trial if the mesh is idle. Otherwise it follows the
-    kernel's rule, and later calls get the result once the mesh has been idle.
+    A call whose strategies are worth timing follows the kernel's rule until the mesh has been idle for as long as the
+    trial takes; later calls get the result.
     """
 
     def __init__(self, compiler: ProgramCompiler, autotuner: Autotuner) -> None:
@@ -63,8 +59,8 @@ class SessionTuner(StrategyPolicy):
         result = self._earlier_result(candidates)
         return result.strategy if result else super().select(candidates)
 
-    def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry | None:
-        """Returns the entry by an earlier trial or by the kernel's rule; None if the call waits for a trial."""
+    def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry:
+        """Returns the entry by an earlier trial or by the kernel's rule."""
         check_held(self._compiler.session.launch_lock)
         candidates = compilation.candidates
         assert candidates is not None
@@ -78,16 +74,11 @@ class SessionTuner(StrategyPolicy):
         pending = self._pending.get(key)
         if pending is None:
             pending = _PendingTuning(compilation, entry)
-            trial = self._trial(key, pending)
-            pending.is_awaited = self._autotuner.start_now(trial)
-            if pending.is_awaited or self._autotuner.schedule(trial):
+            if self._autotuner.schedule(self._trial(key, pending)):
                 self._pending[key] = pending
-        if pending.is_awaited or len(pending.calls) < _MAX_CALLS:
+        if len(pending.calls) < _MAX_CALLS:
             pending.calls.add(compilation.key)
-        if pending.is_awaited:
-            pending.waiting[compilation.key] = compilation, entry
-            return None
-        return _by_rule(entry, pending, MESH_BUSY)
+        return _by_rule(entry, pending, _NOT_YET)
 
     def _earlier_result(self, candidates: link_pb2.Candidates) -> TuningResult | None:
         key = TuningKey(candidates.tuning_digest)
@@ -97,20 +88,16 @@ class SessionTuner(StrategyPolicy):
         def on_result(result: TuningResult | None, reason: str) -> None:
             if result is not None and not result.is_passing:
                 self._autotuner.record(key, result)
-            self._settle(key, pending, result, reason, final=True)
-
-        def on_pause(reason: str) -> None:
-            self._settle(key, pending, None, reason, final=False)
+            self._settle(key, pending, result, reason)
 
         compilation = pending.compilation
         assert compilation.candidates is not None
         config = TrialConfig(
             compilation.command.call.kernel,
             tuple(compilation.candidates.strategies),
-            time.monotonic() - compilation.began_s,
             self._autotuner.budget_s,
         )
-        return Trial(self._compiler.session, config, partial(self._compile, pending), on_pause, on_result)
+        return Trial(self._compiler.session, config, partial(self._compile, pending), on_result)
 
     def _compile(self, pending: _PendingTuning, strategy: str) -> Future[CacheEntry]:
         """Compiles a candidate, and pins its program until the trial ends."""
@@ -127,33 +114,23 @@ class SessionTuner(StrategyPolicy):
         pending.candidates[strategy] = future
         return future
 
-    def _settle(
-        self, key: TuningKey, pending: _PendingTuning, result: TuningResult | None, reason: str, *, final: bool
-    ) -> None:
+    def _settle(self, key: TuningKey, pending: _PendingTuning, result: TuningResult | None, reason: str) -> None:
         """Gives every call the strategy of the result; without one, that of the rule, and the reason."""
-        resumed: list[tuple[Future[CacheEntry], CacheEntry]] = []
         with self._compiler.session.launch_lock:
             chosen = _entry_of(pending, result)
             for call in pending.calls:
-                compilation, entry = pending.waiting.get(call) or (None, self._table.peek(call))
-                if entry is None:  # evicted since
+                if (entry := self._table.peek(call)) is None:  # evicted since
                     continue
                 if chosen is not None and result is not None:
                     entry = _tuned(chosen, result, entry.answer)
                 else:
                     entry = _by_rule(entry, pending, reason)
                 self._table.alias(call, entry)
-                if compilation is not None:
-                    resumed.append((self._compiler.resume(compilation), entry))
-            pending.is_awaited, pending.waiting = False, {}
-            if final:
-                del self._pending[key]
-                if result is None and len(self._abandoned) < _MAX_ABANDONED:  # another trial would not have one either
-                    self._abandoned.add(key)
-                for compiled in pending.candidates.values():
-                    compiled.add_done_callback(self._unpin)
-        for future, entry in resumed:
-            future.set_result(entry)
+            del self._pending[key]
+            if result is None and len(self._abandoned) < _MAX_ABANDONED:  # another trial would not have one either
+                self._abandoned.add(key)
+            for compiled in pending.candidates.values():
+                compiled.add_done_callback(self._unpin)
 
     def _unpin(self, compiled: Future[CacheEntry]) -> None:
         if compiled.exception() is None:

@@ -17,11 +17,10 @@ from shardcall_server.frontend.workers.session import MeshSession, SessionEndedE
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
 _MAX_RUNS, _ROUND_S = 5, 0.02  # of one candidate in one round; a call that comes meanwhile waits for it
-_COMPILE_S = 1.0  # the longest wait for the other candidates, unless compiling the rule's choice took half of more
+_COMPILE_S = 1.0  # the longest wait for candidates before other trials continue
 # Of the budget, if it was too little for three runs of each candidate. When strategies that take 100 ms were judged by
 # single runs, "auto" lost 4 of the 60 cases of the benchmark; with the extensions it loses 0 to 2.
 _MAX_EXTENSIONS = 7
-MESH_BUSY = "mesh busy"
 _NO_TIME = "a run takes long beside --max-timing-s"
 
 
@@ -32,13 +31,11 @@ class TrialConfig:
     Attributes:
         kernel: the kernel's name.
         candidates: the strategies, the rule's choice first.
-        rule_compile_s: the time that compiling the rule's choice took.
-        budget_s: the time for the runs of all candidates together while calls wait.
+        budget_s: the time for the runs of all candidates together, without a pause.
     """
 
     kernel: str
     candidates: tuple[str, ...]
-    rule_compile_s: float
     budget_s: float
 
 
@@ -47,7 +44,6 @@ class Trial:
 
     Args:
         config: the candidates and their time.
-        on_pause: called with the reason when calls should wait no longer.
         on_result: called at the end with the result, or None; and with the reason for None, empty if it is of
             no use to a caller.
     """
@@ -57,13 +53,11 @@ class Trial:
         session: MeshSession,
         config: TrialConfig,
         compile_candidate: Callable[[str], Future[CacheEntry]],
-        on_pause: Callable[[str], None],
         on_result: Callable[[TuningResult | None, str], None],
     ) -> None:
         self.session = session
         self._config = config
         self._compile = compile_candidate
-        self._on_pause = on_pause
         self._on_result = on_result
         self._steps = self._run()
 
@@ -71,7 +65,7 @@ class Trial:
         """Continues until the end or until a call needs the mesh; returns whether the trial has ended."""
         log = structlog.get_logger().bind(kernel=self._config.kernel, candidates=self._config.candidates)
         try:
-            reason = next(self._steps)
+            next(self._steps)
         except StopIteration:
             return True
         except (CallError, SessionEndedError, _CandidateEvictedError) as error:
@@ -79,19 +73,18 @@ class Trial:
         except Exception:
             log.exception("strategies could not be timed")
         else:
-            self._on_pause(reason)
             return False
         self._discard_blocks()
         self._on_result(None, "")
         return True
 
-    def _run(self) -> Iterator[str]:
-        """Yields the reason for each pause: a call needs the mesh, or would wait too long."""
+    def _run(self) -> Iterator[None]:
+        """Yields at each pause: a call needs the mesh, or candidates are being compiled."""
         config = self._config
         rounds, programs = Rounds(config.candidates, config.budget_s), dict[str, CachedProgram]()
         compiling = {name: self._compile(name) for name in config.candidates}
-        while wait(compiling.values(), max(_COMPILE_S, 2 * config.rule_compile_s)).not_done:
-            yield "the other strategies are being compiled"
+        while wait(compiling.values(), _COMPILE_S).not_done:
+            yield
         for strategy, compiled in compiling.items():
             try:
                 programs[strategy] = compiled.result().program
@@ -102,13 +95,13 @@ class Trial:
         while (name := rounds.next()) is not None or (
             next(extensions, None) is not None and rounds.extend(config.budget_s)
         ):
-            if name is None:  # the rest follows when the mesh is idle again; no call waits for it
+            if name is None:  # the rest follows when the mesh is idle again
                 self._discard_blocks()
-                yield _NO_TIME
+                yield
                 continue
             while (answer := self._send(programs[name])) is None:
                 self._discard_blocks()
-                yield MESH_BUSY
+                yield
             try:
                 measured = answer.result().measured
             except CallError as error:

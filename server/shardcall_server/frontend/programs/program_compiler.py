@@ -92,11 +92,8 @@ class StrategyPolicy:
         """Returns the candidate to be compiled first."""
         return candidates.strategies[0]
 
-    def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry | None:
-        """Returns the entry for a call whose first candidate has been compiled.
-
-        None keeps the call waiting until `ProgramCompiler.resume`. The thread holds the launch lock.
-        """
+    def admit(self, compilation: Compilation, entry: CacheEntry) -> CacheEntry:
+        """Returns the entry for a call whose first candidate has been compiled; the thread holds the launch lock."""
         return entry
 
 
@@ -219,12 +216,6 @@ class ProgramCompiler:
             self._follow(compilation)
         return compilation.future
 
-    def resume(self, compilation: Compilation) -> Future[CacheEntry]:
-        """Ends a compilation that the policy kept waiting; the caller sets the result once it has released the lock."""
-        check_held(self.session.launch_lock)
-        self._compilations.discard(compilation)
-        return compilation.future
-
     def _start(self, compilation: Compilation) -> bool:
         """Sends the first command, and returns True, after which `_follow` comes next.
 
@@ -322,10 +313,8 @@ class ProgramCompiler:
         else:
             if entry is not None:
                 compilation.future.set_result(entry)
-            elif compilation.answer is not answer:
+            else:
                 self._follow(compilation)
-            else:  # it waits for the policy, and the compiler is free for others
-                self._begin_following(compilation)
         finally:
             if compilation.future.done():
                 with self.session.launch_lock:
@@ -334,7 +323,7 @@ class ProgramCompiler:
     def _advance(
         self, compilation: Compilation, answer: Promise[link_pb2.WorkerMessage] | Promise[None]
     ) -> CacheEntry | None:
-        """Returns the entry that an answer leads to; None if the mesh is asked again, or the policy waits."""
+        """Returns the entry that an answer leads to; None if the mesh is asked again."""
         check_held(self.session.launch_lock)
         try:
             message = answer.result()
@@ -363,15 +352,13 @@ class ProgramCompiler:
         if compilation.refusals:
             names = (f"{name} {_UNAVAILABLE[error.reason]}" for name, error in compilation.refusals)
             message.prepared.plan.strategy_reason = ", and ".join(names)
-        entry: CacheEntry | None = self._add(message.prepared, compilation.owner, time.monotonic() - compilation.sent_s)
-        assert entry is not None
+        entry = self._add(message.prepared, compilation.owner, time.monotonic() - compilation.sent_s)
         if compilation.key is None:
             self.table.pin(entry.program)
             return entry
         if compilation.candidates is not None and not compilation.refusals:
             entry = self.policy.admit(compilation, entry)
-        if entry is not None:
-            self.table.alias(compilation.key, entry)
+        self.table.alias(compilation.key, entry)
         return entry
 
     def _add(self, prepared: link_pb2.Prepared, owner: str, compile_s: float) -> CacheEntry:
