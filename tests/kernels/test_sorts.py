@@ -5,6 +5,8 @@ import pytest
 from kernels.conftest import KERNELS, LAYOUTS
 
 from shardcall_core.call_error import CallError
+from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.kernels.array_functions import function_kernel
 
 SHAPE = (5, 4, 9)
 
@@ -91,4 +93,26 @@ def test_sharded_axes_are_exchanged_or_sorted_on_one_device(run, values):
         unsharded = [[None] * (1 if axis is None else x.ndim)]
         cases += [(run.call(KERNELS["sort"], x, **how, out_specs=specs), np.sort(x, axis)) for specs in ((), unsharded)]
         cases.append((run.call(KERNELS["argsort"], x, **how), np.argsort(x, axis, stable=True)))
+    run.check_together(cases, padding=-np.inf)
+
+
+def test_small_arrays_are_gathered_by_shorter_programs(run, values, monkeypatch):
+    how = {"mesh": {"x": 8}, "in_specs": [("x", None)]}
+    x, rows, cases = np.round(values.normal((29, 6))), np.array([3, -29, 3]), []
+    for name, operands, axis, expected in (
+        ("sort", (x,), 0, np.sort(x, 0)),
+        ("argsort", (x,), None, np.argsort(x, None, stable=True)),
+        ("take", (x, rows), 0, x[rows]),
+        ("concatenate", (x, x), 0, np.concatenate([x, x])),
+    ):
+        large = ArrayType((1 << 20, 6), x.dtype)
+        specs = [*how["in_specs"], *[None] * (len(operands) - 1)]
+        monkeypatch.setattr(function_kernel, "_SMALL_BYTES", 128 << 10)
+        monkeypatch.setattr(function_kernel, "_MOVED_BYTES", 128 << 10)
+        case = run.call(KERNELS[name], *operands, mesh=how["mesh"], in_specs=specs, axis=axis)
+        assert case[0].resolve().strategy.name == "gathered"
+        others = [large if operand.ndim == 2 else operand for operand in operands]
+        resolved = run.resolve(KERNELS[name], *others, mesh=how["mesh"], in_specs=specs, axis=axis)
+        assert resolved.strategy.name in {"exchange", "all_to_all", "one_device"}
+        cases.append((case, expected))
     run.check_together(cases, padding=-np.inf)

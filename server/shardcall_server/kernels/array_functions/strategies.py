@@ -29,7 +29,21 @@ def strategies_of(row: Row) -> tuple[Strategy, ...]:
         lambda problem: exchanged_refusal(row, problem),
         lambda problem, mesh: exchanged_program(row, problem, mesh),
     )
-    return (blocks, *_of_rows(row), exchanged, _last(row))
+    gathered = Strategy(
+        "gathered",
+        "Operands are gathered along the axes that the function needs complete, every device computes its "
+        "block, and the result is sharded again. Serves the layouts that blocks does not serve.",
+        lambda problem: gathered_refusal(row, problem),
+        lambda problem, mesh: blocks_program(row, problem, mesh),
+    )
+    one_device = Strategy(
+        "one_device",
+        "Every device gathers the operands, the first one computes the result, and the devices get their blocks of "
+        "it. Serves the layouts that blocks does not serve.",
+        lambda problem: gathered_refusal(row, problem),
+        lambda problem, mesh: one_device_program(row, problem, mesh),
+    )
+    return (blocks, *_of_rows(row), exchanged, *([one_device] if row.needs_complete_axes else []), gathered)
 
 
 def _of_rows(row: Row) -> tuple[Strategy, ...]:
@@ -48,21 +62,3 @@ def _of_rows(row: Row) -> tuple[Strategy, ...]:
         return blocks_program(row, problem, mesh, specs, partial(form.body, problem))
 
     return (Strategy("exchange", form.documentation, refusal, program),)
-
-
-def _last(row: Row) -> Strategy:
-    if row.needs_complete_axes:
-        return Strategy(
-            "one_device",
-            "Every device gathers the operands, the first one computes the result, and the devices get their blocks of "
-            "it. Serves the layouts that blocks does not serve.",
-            lambda problem: gathered_refusal(row, problem),
-            lambda problem, mesh: one_device_program(row, problem, mesh),
-        )
-    return Strategy(
-        "gathered",
-        "Operands are gathered along the axes that the function needs complete, every device computes its "
-        "block, and the result is sharded again. Serves the layouts that blocks does not serve.",
-        lambda problem: gathered_refusal(row, problem),
-        lambda problem, mesh: blocks_program(row, problem, mesh),
-    )

@@ -1,4 +1,4 @@
-"""Sorts of complete axes in NumPy's order: NaN last, a complex number by its real part first, equal elements as before.
+"""Sorts of complete axes in NumPy's order: NaN last, a complex number by its real part first.
 
 XLA:CPU sorts one array of integers with a compiled comparison, 5 to 10 times faster than floats or several arrays
 together: 4 million float32 in 0.3 s instead of 2.1. Therefore a sort is one of integers wherever they can hold the
@@ -23,39 +23,30 @@ _INDEX_BITS = 32
 def sorting_indices(x: jax.Array, axis: int) -> jax.Array:
     """Returns the indices that sort an axis, int64 [...], of x's shape."""
     wide = widen(x, np.dtype(x.dtype))
-    if wide.dtype.kind == "c":
-        return _of_keys(_complex_keys(wide), axis)
-    key = real_key(wide)
-    if key.dtype.itemsize * 8 > _INDEX_BITS or x.shape[axis] >= 2**_INDEX_BITS:
-        return _of_keys([key], axis)
-    indices: jax.Array = _sorted_with_indices(key, axis) & (2**_INDEX_BITS - 1)
-    return indices
+    return _of_keys(_complex_keys(wide), axis) if wide.dtype.kind == "c" else _of_key(real_key(wide), axis)
 
 
 def sorted_along(x: jax.Array, axis: int) -> jax.Array:
-    """Returns the elements of an axis in ascending order, bit for bit."""
+    """Returns the elements of an axis in ascending order; of real numbers -0.0 before 0.0."""
     dtype = np.dtype(x.dtype)
     wide = widen(x, dtype)
     if wide.dtype.kind in "biu":  # equal ones have the same bits
         return narrow(lax.sort(wide, dimension=axis), dtype)
-    if dtype not in (np.float32, np.float64) or is_differentiated():
-        return _taken(x, axis)
-    key = real_key(wide)
-    # The key of a number is its bits, except for -0.0 and NaN.
-    is_plain = ~jnp.any(jnp.isnan(x) | ((key == 0) & jnp.signbit(x)))
-    result: jax.Array = lax.cond(is_plain, lambda: _sorted_by_bits(key, axis, dtype), lambda: _taken(x, axis))
-    return result
-
-
-def _sorted_by_bits(key: jax.Array, axis: int, dtype: np.dtype) -> jax.Array:
-    sorted_keys = lax.sort(key, dimension=axis)
-    bits = jnp.where(sorted_keys < 0, np.iinfo(key.dtype).min - sorted_keys, sorted_keys)
-    return lax.bitcast_convert_type(bits, dtype)
-
-
-def _taken(x: jax.Array, axis: int) -> jax.Array:
-    indices = sorting_indices(x, axis)
+    if wide.dtype.kind == "c":
+        indices = sorting_indices(x, axis)
+    else:
+        key = _total_order(lax.bitcast_convert_type(wide, np.dtype(f"int{wide.dtype.itemsize * 8}")))
+        key = jnp.where(jnp.isnan(wide), np.iinfo(key.dtype).max, key)
+        if wide.dtype == dtype and not is_differentiated():
+            return lax.bitcast_convert_type(_total_order(lax.sort(key, dimension=axis)), dtype)
+        indices = _of_key(key, axis)
     return moved_in_block(lambda bits: jnp.take_along_axis(bits, indices, axis), x)
+
+
+def _total_order(bits: jax.Array) -> jax.Array:
+    """Returns the bits of numbers as integers in the order of the numbers, or the bits of such integers."""
+    limits = np.iinfo(bits.dtype)
+    return bits ^ (lax.shift_right_arithmetic(bits, jnp.full_like(bits, limits.bits - 1)) & limits.max)
 
 
 def real_key(wide: jax.Array) -> jax.Array:
@@ -73,6 +64,13 @@ def _complex_keys(wide: jax.Array) -> list[jax.Array]:
         nan_ranks = 2 * nan_ranks + is_nan
         keys.append(jnp.where(is_nan, 0, order_key(part)))
     return [nan_ranks, *keys]
+
+
+def _of_key(key: jax.Array, axis: int) -> jax.Array:
+    if key.dtype.itemsize * 8 > _INDEX_BITS or key.shape[axis] >= 2**_INDEX_BITS:
+        return _of_keys([key], axis)
+    indices: jax.Array = _sorted_with_indices(key, axis) & (2**_INDEX_BITS - 1)
+    return indices
 
 
 def _of_keys(keys: list[jax.Array], axis: int) -> jax.Array:
