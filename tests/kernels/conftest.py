@@ -23,10 +23,10 @@ from shardcall_server.authoring.runner import KernelCase, Runner, kernel_case, u
 from shardcall_server.compilation.program import Program
 from shardcall_server.compilation.resolve import Resolution
 from shardcall_server.kernels.array_functions import function_kernel
+from shardcall_server.kernels.core import kernel as kernel_interface
 from shardcall_server.kernels.core.call_checks import AUTO
 from shardcall_server.kernels.core.kernel import Kernel
 from shardcall_server.kernels.library import kernels
-from shardcall_server.kernels.stencils import cumsum
 
 use_virtual_devices()
 
@@ -171,16 +171,12 @@ def _spec(entries: Entries) -> Spec:
     return tuple(() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in entries)
 
 
-_LIMITS_OF_SMALL = (function_kernel, ("_MOVED_BYTES", "_SMALL_BYTES")), (cumsum, ("SMALL",))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def strategies_of_large_arrays() -> Iterator[pytest.MonkeyPatch]:
     """Has `auto` select for the tests' arrays, which are small, the strategies of large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, names in _LIMITS_OF_SMALL:
-            for name in names:
-                patch.setattr(module, name, -1)
+        patch.setattr(kernel_interface, "SMALL", -1)
+        patch.setattr(function_kernel, "_MOVED_BYTES", -1)
         yield patch
 
 

@@ -6,7 +6,7 @@ from kernels.conftest import KERNELS, LAYOUTS
 
 from shardcall_core.call_error import CallError
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.kernels.array_functions import function_kernel
+from shardcall_server.kernels.core import kernel
 
 SHAPE = (5, 4, 9)
 
@@ -99,6 +99,7 @@ def test_sharded_axes_are_exchanged_or_sorted_on_one_device(run, values):
 def test_small_arrays_are_gathered_by_shorter_programs(run, values, monkeypatch):
     how = {"mesh": {"x": 8}, "in_specs": [("x", None)]}
     x, rows, cases = np.round(values.normal((29, 6))), np.array([3, -29, 3]), []
+    monkeypatch.setattr(kernel, "SMALL", 1 << 14)
     for name, operands, axis, expected in (
         ("sort", (x,), 0, np.sort(x, 0)),
         ("argsort", (x,), None, np.argsort(x, None, stable=True)),
@@ -107,8 +108,6 @@ def test_small_arrays_are_gathered_by_shorter_programs(run, values, monkeypatch)
     ):
         large = ArrayType((1 << 20, 6), x.dtype)
         specs = [*how["in_specs"], *[None] * (len(operands) - 1)]
-        monkeypatch.setattr(function_kernel, "_SMALL_BYTES", 128 << 10)
-        monkeypatch.setattr(function_kernel, "_MOVED_BYTES", 128 << 10)
         case = run.call(KERNELS[name], *operands, mesh=how["mesh"], in_specs=specs, axis=axis)
         assert case[0].resolve().strategy.name == "gathered"
         others = [large if operand.ndim == 2 else operand for operand in operands]

@@ -8,6 +8,7 @@ unspecified, and a body must not let padding affect elements that are returned.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,9 @@ from shardcall_server.kernels.core.reproducibility import Reproducibility, all_i
 
 PRODUCTS_PER_BYTE = 4
 """The multiplications of a processor in the time that it takes to read, write or send a byte."""
+
+SMALL = 1 << 14
+"""The elements of a call up to which compiling its program takes much longer than running it a few times."""
 
 _MIN_WORK_BYTES = 1 << 16  # of a call without elements: its start takes as long as that
 
@@ -59,6 +63,11 @@ class Problem(Generic[ParametersT]):
     out_specs: Specs
     checks: tuple[ValueCheck, ...] = ()
     constants: tuple[tuple[int, Constant], ...] = ()
+
+    @property
+    def is_small(self) -> bool:
+        """True if ``auto`` stands for the strategy with the shortest program, until strategies are timed."""
+        return sum(math.prod(operand.shape) for operand in self.operands if operand is not None) <= SMALL
 
     def padded_result(self, index: int = 0) -> tuple[int, ...]:
         """Returns the shape that a result must have on the mesh; its own where the compiler decides."""

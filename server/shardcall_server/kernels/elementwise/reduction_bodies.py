@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from shardcall_server.kernels.core.element_types import widen
 from shardcall_server.kernels.core.exactness import is_relaxed
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics import arithmetic, comparisons
-from shardcall_server.kernels.numerics.ordering import truth
+from shardcall_server.kernels.numerics.ordering import total_order, truth
 
 
 @dataclass(frozen=True)
@@ -197,32 +198,32 @@ def _key(x: jax.Array, *, zeros_alike: bool) -> jax.Array:
     if x.dtype == np.bool_:
         return x.astype(np.int32)
     bits = lax.bitcast_convert_type(x, np.dtype(f"int{x.dtype.itemsize * 8}"))
-    lowest, highest = np.iinfo(bits.dtype).min, np.iinfo(bits.dtype).max
+    lowest = np.iinfo(bits.dtype).min
     if zeros_alike:
         bits = jnp.where(bits == lowest, 0, bits)
-    return jnp.where(bits < 0, bits ^ highest, bits)
+    return total_order(bits)
 
 
 def _from_key(key: jax.Array, dtype: np.dtype) -> jax.Array:
     """Reverses `_key`; the lowest and the highest integer become NaN."""
     if dtype.kind != "f":
         return key.astype(dtype)
-    return lax.bitcast_convert_type(jnp.where(key < 0, key ^ np.iinfo(key.dtype).max, key), dtype)
+    return lax.bitcast_convert_type(total_order(key), dtype)
 
 
 def _best(x: jax.Array, reducer: Reducer, *, largest: bool, zeros_alike: bool) -> tuple[list[jax.Array], jax.Array]:
     """Returns the keys of the largest or smallest element (two for complex), and a mask of its occurrences."""
     parts = [jnp.real(x), jnp.imag(x)] if x.dtype.kind == "c" else [x]
-    candidates, nan, keys = jnp.ones(x.shape, bool), jnp.zeros(x.shape, bool), []
-    for part in parts:
-        nan = nan | (part != part)  # noqa: PLR0124
+    nan = functools.reduce(operator.or_, [part != part for part in parts])  # noqa: PLR0124
+    candidates, keys = None, []
     for part in parts:
         key = _key(part, zeros_alike=zeros_alike)
         lowest, highest = (key.dtype.type(bound) for bound in (np.iinfo(key.dtype).min, np.iinfo(key.dtype).max))
         key = jnp.where(nan, highest, key if largest else ~key)
-        best = reducer.max(jnp.where(candidates, key, lowest))
-        candidates = candidates & (key == best)
+        best = reducer.max(key if candidates is None else jnp.where(candidates, key, lowest))
+        candidates = key == best if candidates is None else candidates & (key == best)
         keys.append(best if largest else ~best)
+    assert candidates is not None
     return keys, candidates
 
 

@@ -25,6 +25,12 @@ def order_key(x: jax.Array) -> jax.Array:
     return jnp.where(bits < 0, np.iinfo(bits.dtype).min - bits, bits)
 
 
+def total_order(bits: jax.Array) -> jax.Array:
+    """Returns the bits of numbers as integers in the order of the numbers, -0.0 before 0.0; or the bits of those."""
+    limits = np.iinfo(bits.dtype)
+    return bits ^ (lax.shift_right_arithmetic(bits, jnp.full_like(bits, limits.bits - 1)) & limits.max)
+
+
 def is_nonzero(x: jax.Array) -> jax.Array:
     """Returns ``x != 0``: True for NaN, and for complex numbers one part of which is not zero."""
     if x.dtype.kind == "c":

@@ -15,7 +15,7 @@ from jax import lax
 from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.differentiation import is_differentiated
 from shardcall_server.kernels.core.element_types import narrow, widen
-from shardcall_server.kernels.numerics.ordering import order_key
+from shardcall_server.kernels.numerics.ordering import order_key, total_order
 
 _INDEX_BITS = 32
 
@@ -35,18 +35,12 @@ def sorted_along(x: jax.Array, axis: int) -> jax.Array:
     if wide.dtype.kind == "c":
         indices = sorting_indices(x, axis)
     else:
-        key = _total_order(lax.bitcast_convert_type(wide, np.dtype(f"int{wide.dtype.itemsize * 8}")))
+        key = total_order(lax.bitcast_convert_type(wide, np.dtype(f"int{wide.dtype.itemsize * 8}")))
         key = jnp.where(jnp.isnan(wide), np.iinfo(key.dtype).max, key)
         if wide.dtype == dtype and not is_differentiated():
-            return lax.bitcast_convert_type(_total_order(lax.sort(key, dimension=axis)), dtype)
+            return lax.bitcast_convert_type(total_order(lax.sort(key, dimension=axis)), dtype)
         indices = _of_key(key, axis)
     return moved_in_block(lambda bits: jnp.take_along_axis(bits, indices, axis), x)
-
-
-def _total_order(bits: jax.Array) -> jax.Array:
-    """Returns the bits of numbers as integers in the order of the numbers, or the bits of such integers."""
-    limits = np.iinfo(bits.dtype)
-    return bits ^ (lax.shift_right_arithmetic(bits, jnp.full_like(bits, limits.bits - 1)) & limits.max)
 
 
 def real_key(wide: jax.Array) -> jax.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import jax
@@ -18,7 +17,7 @@ from shardcall_server.kernels.core.blocks import fit, partition_spec
 from shardcall_server.kernels.core.kernel import FunctionKernel, Problem, Program, Strategy
 from shardcall_server.kernels.core.reproducibility import Reproducibility
 from shardcall_server.kernels.numerics.ordering import is_nonzero
-from shardcall_server.kernels.numerics.scan import SMALL, running_sum, total, tree_sum
+from shardcall_server.kernels.numerics.scan import running_sum, total, tree_sum
 
 MAX_UNROLLED = 64
 """The number of devices up to which the sum of their totals is unrolled."""
@@ -190,7 +189,7 @@ class CumSum(FunctionKernel[CumSumParameters]):
         """Returns ``block_scan`` where it serves and the array is not small, else ``gspmd``."""
         if why := _block_scan_refusal(problem):
             return "gspmd", f"block_scan cannot: {why}"
-        if math.prod(required(problem.operands[0]).shape) <= SMALL:
+        if problem.is_small:
             return "gspmd", "x is small, and the program is short"
         names = required(problem.in_specs[0])[problem.parameters.axis or 0]
         if not names:
