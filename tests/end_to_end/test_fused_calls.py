@@ -83,6 +83,32 @@ def test_what_follows_a_program_that_has_run_takes_its_results_and_leaves_out_wh
     assert [how for how, *_ in ran(client)] == ["program"] * 3 + ["call"]
 
 
+def test_a_function_of_several_calls_is_one_program_at_every_call(client):
+    h, with_nan = client.put(U), client.put(np.where(U > 1, np.nan, U))
+    for function in (
+        lambda x: np.median(x, 0),
+        lambda x: np.percentile(x, [10, 99.5], axis=1),
+        lambda x: np.argsort(x, 0)[::2] + np.sort(x, 0)[::2],
+    ):
+        for x in (h, h, with_nan):
+            before = len(ran(client))
+            np.testing.assert_allclose(function(x).get(), function(x.get()), rtol=1e-14)
+            ((how, _, _),) = ran(client)[before:]
+            assert how == "program"
+
+
+def test_indices_that_may_be_refused_are_not_part_of_a_program(client):
+    h, rows = client.put(U), client.put(np.array([1, 13]))
+    with pytest.raises(IndexError, match="indices has an index that the axis of 13 elements does not have"):
+        np.take(h + 1, rows, axis=0).get()
+    with pytest.raises(IndexError, match="indices has an index"):
+        np.take(h + 1, [0, -14], axis=0).get()
+    assert [how for how, *_ in ran(client)] == ["call"] * 2
+    taken = np.take(h + 1, [-13, 12], axis=0) * 2
+    assert np.array_equal(taken.get(), (U[[0, 12]] + 1) * 2)
+    assert ran(client)[2:] == [("program", 3, 1)]
+
+
 def test_a_single_call_is_sent_as_such(client):
     h = client.put(U)
     doubled = h * 2

@@ -67,6 +67,9 @@ class _Steps:
                 lambda: x[number : len(x) - 2 + number],
                 lambda: x[number],
                 lambda: x.T,
+                lambda: np.sort(x, axis=0),
+                lambda: np.argsort(x, axis=-1),
+                lambda: np.take(x, [number, 0], axis=-1),
             )
         )()
 

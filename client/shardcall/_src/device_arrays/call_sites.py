@@ -9,7 +9,8 @@ from types import FrameType
 from typing import NamedTuple
 
 _PACKAGES = ("shardcall", "shardcall_core", "numpy")
-_MAX_FRAMES = 8
+_COMPOSED = "shardcall.namespace."  # the functions that make several calls
+_MAX_FRAMES = 8  # of the caller
 
 
 class Line(NamedTuple):
@@ -34,10 +35,17 @@ def line_of_caller() -> Line:
 
 
 def call_site() -> tuple[Hashable, Line]:
-    """Returns the position of the present call in the caller's code, including its callers, and its line."""
-    frame = frame_of_caller()
-    line = Line(frame.f_code.co_filename, frame.f_lineno)
+    """Returns the position of the present call in the caller's code, including its callers, and its line.
+
+    The calls that a function of several calls makes, such as `median`, have different positions.
+    """
     site: list[int] = []
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_internal(module := frame.f_globals.get("__name__", "")):
+        if module.startswith(_COMPOSED):
+            site += (id(frame.f_code), frame.f_lasti)
+        frame = frame.f_back
+    line = Line(frame.f_code.co_filename, frame.f_lineno)
     outer: FrameType | None = frame
     for _ in range(_MAX_FRAMES):
         if outer is None:

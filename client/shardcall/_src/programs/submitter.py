@@ -194,7 +194,7 @@ class Submitter:
         if not self.is_recording or name not in FUSABLE:
             return None
         template = self._templates.find(name, values, keywords)
-        if template is None or not template.is_fusable:
+        if template is None or not template.is_fusable or template.may_be_refused(values):
             return None
         check_not_exiting()
         recording: CallRecording = getattr(self._local, "recording", None) or self._new_recording()

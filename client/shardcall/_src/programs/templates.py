@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from shardcall._src.calls.call_memo import CallMemo, are_plain
 from shardcall._src.calls.call_request import AUTO, CallRequest, placements_of, prepare
@@ -29,7 +32,7 @@ FUSABLE = frozenset(
         *BINARY,
         *WITH_WHERE,
         *("where", "clip", "roll", "shift", "diff", "getitem", "transpose", "expand_dims", "squeeze", "broadcast_to"),
-        *("astype", "argmax", "argmin", "setitem", "copy", "flip"),
+        *("astype", "argmax", "argmin", "setitem", "copy", "flip", "sort", "argsort", "take"),
     )
 )
 """The functions whose calls are recorded: they have one result, whose layout is decided without the compiler."""
@@ -38,7 +41,7 @@ _BY_COMPONENTS = frozenset(
     (
         *("add", "subtract", "negative", "positive", "conjugate", "real", "imag", "equal", "not_equal", "where"),
         *("astype", "roll", "shift", "diff", "getitem", "setitem", "copy", "flip", "transpose", "expand_dims"),
-        *("squeeze", "broadcast_to"),
+        *("squeeze", "broadcast_to", "sort", "argsort", "take"),
     )
 )
 """The functions of complex numbers that compute no product: how one is rounded depends on the program."""
@@ -101,6 +104,14 @@ class Template:
             return False  # whose values may be refused
         ndim = 0 if first is None else first.ndim
         return not (self.kernel == "roll" and self.parameters.get("axis") is None and ndim > 1)
+
+    def may_be_refused(self, operands: Sequence[object]) -> bool:
+        """Returns True if the values of operands may be refused: indices of `take` on the mesh or out of range."""
+        if self.kernel != "take" or self.types[0] is None:
+            return False
+        axis, shape, indices = self.parameters.get("axis"), self.types[0].shape, operands[1]
+        count = math.prod(shape) if axis is None else shape[axis]
+        return not (isinstance(indices, np.ndarray) and bool(np.all((-count <= indices) & (indices < count))))
 
 
 class Templates:
