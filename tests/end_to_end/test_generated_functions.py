@@ -15,7 +15,7 @@ FAST = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes"
 
 
 def results(of, function, is_forward, x, d, xs):
-    """What a client or JAX computes of a function."""
+    """The value and the derivatives of a function, by a client or by JAX."""
 
     def gradient(x):
         return of.grad(function)(x, d)

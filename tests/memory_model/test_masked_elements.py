@@ -100,6 +100,11 @@ def test_functions_of_the_mesh_take_masked_elements_as_those_of_numpy():
         CLIENT.jit(lambda x: x[x > 0].sum(axis=1))(X)
 
 
+def test_functions_of_the_mesh_take_arguments_of_any_name():
+    result = CLIENT.jit(lambda x: CLIENT.xp.interp(x, xp=[0, 1, 2], fp=[1, 2, 3]))(X)
+    np.testing.assert_allclose(result.get(), np.interp(X, xp=[0, 1, 2], fp=[1, 2, 3]))
+
+
 @rows("key", [lambda x: (x[:, 0] > 0, 1), lambda x: x > 0])
 def test_assignments_at_a_mask_that_need_the_number_are_refused_with_what_to_write(key):
     with pytest.raises(sc.TracingError, match=r"their number.*write x\[mask\] = values\[mask\]"):

@@ -35,7 +35,7 @@ WRITE = (
     "write x[mask] = values[mask] with values of the shape of x, or "
     "x[...] = np.where(mask, values, x), where x may be a view such as y[:, 1]"
 )
-"""What to write in place of other assignments."""
+"""The advice where another assignment is refused."""
 
 
 class MaskedElements(Unconvertible, NDArrayOperatorsMixin):
@@ -227,7 +227,7 @@ def taking_masked(name: str, function: Callable[..., Any]) -> Callable[..., Any]
     """Returns a function of a namespace that runs as NumPy's of a name where an argument is `MaskedElements`."""
 
     @functools.wraps(function)
-    def run(xp: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(xp: Any, /, *args: Any, **kwargs: Any) -> Any:
         if MaskedElements in map(type, args) or (kwargs and MaskedElements in map(type, kwargs.values())):
             return run_masked(name, args, kwargs)
         return function(xp, *args, **kwargs)

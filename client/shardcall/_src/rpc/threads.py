@@ -56,7 +56,7 @@ def is_running(thread: threading.Thread | None) -> bool:
 
 @contextmanager
 def surviving() -> Iterator[None]:
-    """Lets a thread go on after an exception of the block, which is shown as of a thread that ends by it.
+    """Keeps a thread running after an exception of the block, which is reported by `threading.excepthook`.
 
     An error of a call, whose caller gets it, is not shown.
     """
