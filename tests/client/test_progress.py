@@ -8,6 +8,7 @@ import textwrap
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from client.stream_server import wait_for
 from rows import rows
 
 import shardcall
-from shardcall._src.display import meters, watches
+from shardcall._src.display import meters, notebook_bars, watches
 from shardcall._src.display.meters import SILENT, Meters
 from shardcall._src.display.progress import Progress
-from shardcall._src.display.watches import Watcher
+from shardcall._src.display.watches import ShownWatch, Watcher
 
 SETUP = """
     import sys, threading
@@ -91,6 +92,28 @@ def test_a_callback_gets_the_end_of_every_phase():
     ends = [(one.phase, one.done_bytes, one.total_bytes) for one in reports]
     assert ends == [("compiling", 0, 0), ("upload", 6, 6), ("download", 3, 3)]
     assert all(one.elapsed_s >= 0 for one in reports)
+
+
+def test_a_compilation_shows_its_operands_and_the_sizes_before():
+    now = Progress("compiling", what="sort", operands="float64[4,2]")
+    now = replace(now, earlier_operands=("float64[3,2]",), waiting_calls=2)
+    assert notebook_bars.phase_label(now) == "compiling sort of float64[4,2]"
+    assert notebook_bars.amounts(now) == "0 s, 2 calls wait, for each size: float64[3,2] before"
+    assert notebook_bars.phase_label(replace(now, operands="a" * 99)) == f"compiling sort of {'a' * 39}…"
+    assert notebook_bars.amounts(Progress("compiling")) == "0 s"
+
+
+def test_the_third_size_of_a_kernel_has_advice_once():
+    sizes = ["f4[2]", "f4[3]"]
+    now = Progress("compiling", what="sort", operands="f4[4]")
+    watch = ShownWatch(iter([replace(now, earlier_operands=tuple(sizes[:n])) for n in (0, 1, 2, 2)]).__next__, 60.0)
+    watch.update()
+    watch.update()
+    advice = r"sort is compiled for each size.*\[2\].*\[3\].*\[4\].*bucket"
+    with pytest.warns(shardcall.RecompilationWarning, match=advice):
+        watch.update()
+    watch.update()  # a warning would be an error
+    watch.close()
 
 
 def test_a_callback_is_called_no_more_than_ten_times_a_second():

@@ -86,8 +86,9 @@ def test_what_waits_is_shown_with_its_position(server, reader, submitted):
     server.calls = [listed("matmul", info.CALL_PHASE_QUEUED, queue_position=4, seconds=1)]
     assert reader.of_call(call, Deadline(10)) == Progress("queued", elapsed_s=1, queue_position=4, what="matmul")
     server.now += 1
-    server.calls = [listed("matmul", info.CALL_PHASE_COMPILING, seconds=2)]
-    assert reader.of_call(call, Deadline(10)) == Progress("compiling", elapsed_s=2, what="matmul")
+    about = {"operands": "float64[3]", "earlier_operands": ("float64[2]",), "waiting_calls": 4}
+    server.calls = [listed("matmul", info.CALL_PHASE_COMPILING, seconds=2, **about)]
+    assert reader.of_call(call, Deadline(10)) == Progress("compiling", elapsed_s=2, what="matmul", **about)
 
 
 def test_a_call_that_waits_for_another_shows_that_one(server, reader, submitted):

@@ -69,7 +69,7 @@ class _Steps:
                 lambda: x.T,
                 lambda: np.sort(x, axis=0),
                 lambda: np.argsort(x, axis=-1),
-                lambda: np.take(x, [number, 0], axis=-1),
+                lambda: np.take(x, [number % x.shape[-1], -1], axis=-1) if x.shape[-1] else x,
             )
         )()
 

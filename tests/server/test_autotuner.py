@@ -256,7 +256,7 @@ def test_where_none_fits_the_error_is_that_of_the_rules_strategy(autotuner):
     assert "a is refused" in refusal(find, cache(mesh, autotuner)).message
 
 
-def test_a_mesh_that_ends_while_strategies_are_timed_leaves_the_rules_choice(autotuner):
+def test_the_rule_decides_if_the_mesh_ends_while_strategies_are_timed(autotuner):
     mesh = Mesh()
     mesh.on_measure = lambda: setattr(mesh, "is_gone", True)
     assert find_tuned(cache(mesh, autotuner)).plan.strategy == "a"

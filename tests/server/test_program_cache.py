@@ -331,6 +331,26 @@ def test_one_client_leaves_a_thread_of_the_mesh():
     assert COMPILE_THREADS == MAX_COMPILED == MAX_PER_OWNER + 1 > MAX_PER_CONNECTION
 
 
+def test_a_compilation_names_the_earlier_sizes_of_its_client(session, programs):
+    def begun(name, owner, *shape):
+        types = [array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=shape)]
+        sized = AbstractCall(kernel_pb2.KernelCall(kernel="diff", strategy=name), types)
+        return programs.get_or_compile(sized, owner)
+
+    for name, size in {"a": 2, "b": 3}.items():
+        begun(name, "ann", size)
+        operand = kernel_pb2.KeyPart(label="operands[0]", value=f"float64[{size}]")
+        plan = kernel_pb2.Plan(kernel="diff", key_digest=name, key=[operand])
+        message = link_pb2.Prepared(plan=plan, program_bytes=10)
+        session.answers[name].set_result(link_pb2.WorkerMessage(prepared=message))
+    futures = [begun("c", "ann", 4), begun("d", "bob", 4), begun("e", "ann", 4, 4)]
+    before = [programs.compiler.operands(future) for future in futures]
+    # Programs of others are not shown, nor those with other numbers of axes.
+    assert before == [("float64[4]", ["float64[2]", "float64[3]"]), ("float64[4]", []), ("float64[4,4]", [])]
+    session.finish("c", "d", "e")
+    assert programs.compiler.operands(futures[0]) == ("", [])
+
+
 def test_connections_of_a_client_alternate_and_clients_are_independent(session, programs):
     futures = begin(programs, [f"a{i}" for i in range(6)], "ann", "1")
     assert session.names == ["a0", "a1"]

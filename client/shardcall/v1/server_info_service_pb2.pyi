@@ -770,6 +770,9 @@ class CallProgress(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
     MESH_FIELD_NUMBER: _builtins.int
+    OPERANDS_FIELD_NUMBER: _builtins.int
+    EARLIER_OPERANDS_FIELD_NUMBER: _builtins.int
+    WAITING_CALLS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """The request id."""
     phase: Global___CallPhase.ValueType
@@ -784,6 +787,14 @@ class CallProgress(_message.Message):
     """The iterations that are left at most."""
     seconds: _builtins.float
     """Seconds since the phase began."""
+    operands: _builtins.str
+    """While its program is compiled, the types of its operands, such as
+    "float64[400,10], int64[]".
+    """
+    waiting_calls: _builtins.int
+    """While its program is compiled, the number of the principal's calls that wait
+    for a program or for the mesh, without it.
+    """
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[_kernel_pb2.ArrayPlacement]:
         """The placements of its results, if the request asks for them and the call has
@@ -793,6 +804,12 @@ class CallProgress(_message.Message):
     @_builtins.property
     def mesh(self) -> _mesh_pb2.Mesh:
         """The mesh of its results; unset without them."""
+
+    @_builtins.property
+    def earlier_operands(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The types with which the caller has had the same kernel compiled before, if
+        they differ from these in sizes alone; at most the last three.
+        """
 
     def __init__(
         self,
@@ -805,10 +822,13 @@ class CallProgress(_message.Message):
         seconds: _builtins.float = ...,
         results: _abc.Iterable[_kernel_pb2.ArrayPlacement] | None = ...,
         mesh: _mesh_pb2.Mesh | None = ...,
+        operands: _builtins.str = ...,
+        earlier_operands: _abc.Iterable[_builtins.str] | None = ...,
+        waiting_calls: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["mesh", b"mesh"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["iterations", b"iterations", "iterations_left", b"iterations_left", "mesh", b"mesh", "phase", b"phase", "queue_position", b"queue_position", "request_id", b"request_id", "results", b"results", "seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["earlier_operands", b"earlier_operands", "iterations", b"iterations", "iterations_left", b"iterations_left", "mesh", b"mesh", "operands", b"operands", "phase", b"phase", "queue_position", b"queue_position", "request_id", b"request_id", "results", b"results", "seconds", b"seconds", "waiting_calls", b"waiting_calls"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

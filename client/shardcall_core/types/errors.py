@@ -291,6 +291,12 @@ class ElementReadWarning(UserWarning):
     __module__ = "shardcall"
 
 
+class RecompilationWarning(UserWarning):
+    """A kernel is compiled for each of several sizes; `Client.bucket` makes arrays of many lengths share programs."""
+
+    __module__ = "shardcall"
+
+
 def with_message(error: ShardcallError, message: str) -> ShardcallError:
     """Returns an error like another, with its class and details, and another message."""
     return type(error)(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardcall._src.display.progress import Progress
 
 _INTERVAL_S = 0.2
+_MAX_SHOWN = 40  # characters of the types of operands
 _WAITING = "waiting for the mesh"
 
 
@@ -98,7 +99,8 @@ def phase_label(call: Progress) -> str:
     """Returns the name of a phase, or what a complete upload waits for."""
     if call.phase == "upload" and call.done_bytes >= call.total_bytes:
         return _WAITING
-    return f"{call.phase} {call.what}".rstrip()
+    of_operands = f" of {_shortened(call.operands)}" if call.operands else ""
+    return f"{call.phase} {call.what}{of_operands}".rstrip()
 
 
 def amounts(call: Progress) -> str:
@@ -110,9 +112,16 @@ def amounts(call: Progress) -> str:
     if call.queue_position is not None:
         return f"position {call.queue_position:,}, {elapsed}"
     if not call.total_bytes:
-        return elapsed
+        waiting = f", {call.waiting_calls:,} calls wait" if call.waiting_calls else ""
+        sizes = "; ".join(map(_shortened, call.earlier_operands))
+        return f"{elapsed}{waiting}{f', for each size: {sizes} before' if sizes else ''}"
     per_s = human(call.done_bytes / call.elapsed_s) if call.elapsed_s else human(0)
     return f"{human(call.done_bytes)} of {human(call.total_bytes)}, {per_s}/s, {elapsed}"
+
+
+def _shortened(types: str) -> str:
+    """Returns the types of operands in a few words."""
+    return types if len(types) <= _MAX_SHOWN else f"{types[: _MAX_SHOWN - 1]}…"
 
 
 def _bundle(calls: Iterable[Progress]) -> dict[str, str]:

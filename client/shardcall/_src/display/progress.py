@@ -22,6 +22,10 @@ class Progress:
         iteration: the iterations of a loop that have run; None unless it runs in slices and has ended one.
         iterations: the number of its iterations; None if that depends on values, or ``iteration`` is None.
         what: the function or the kernel; empty for transfers.
+        operands: while it is compiled, the types of its operands, such as "float64[400,10], int64[]".
+        earlier_operands: the types with which this client has had the kernel compiled before, if they differ from
+            ``operands`` in sizes alone; at most the last three.
+        waiting_calls: while it is compiled, the number of this caller's other calls that wait.
     """
 
     phase: Phase
@@ -32,6 +36,9 @@ class Progress:
     iteration: int | None = None
     iterations: int | None = None
     what: str = ""
+    operands: str = ""
+    earlier_operands: tuple[str, ...] = ()
+    waiting_calls: int = 0
 
     @property
     def share(self) -> float | None:

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from shardcall._src.display.progress import Listener, Progress
 from shardcall._src.display.progress_bars import Bar
 from shardcall_core.locks import lock
+from shardcall_core.types.errors import RecompilationWarning
 from shardcall_core.types.tracebacks import level_of_caller
 from shardcall_core.wire.forks import begin_anew_in_children
 
@@ -81,7 +82,7 @@ class ReportingWatch(CallWatch):
 
 
 class ShownWatch(CallWatch):
-    """Shows a bar.
+    """Shows a bar, and warns once if the call's kernel is compiled for a third size.
 
     Args:
         delay_s: seconds until the bar is shown.
@@ -90,11 +91,22 @@ class ShownWatch(CallWatch):
     def __init__(self, latest: Callable[[], Progress | None], delay_s: float) -> None:
         super().__init__(latest)
         self._progress: Progress | None = None
+        self._has_advised = False
         self._bar = Bar(lambda: self._progress)
         self._timer = show_later(self._bar, delay_s)
 
     def update(self) -> None:
         self._progress = self._latest() or self._progress
+        if (now := self._progress) is not None and len(now.earlier_operands) >= 2 and not self._has_advised:
+            self._has_advised = True
+            sizes = "; ".join((*now.earlier_operands, now.operands))
+            with contextlib.suppress(Warning):  # warnings may be errors, and the call goes on
+                warnings.warn(
+                    f"{now.what} is compiled for each size of its operands: {sizes}; client.bucket(x) makes arrays of "
+                    "many lengths share programs, and so does padding them to a few sizes",
+                    RecompilationWarning,
+                    stacklevel=level_of_caller(),
+                )
 
     def close(self) -> None:
         self._timer.cancel()

@@ -234,4 +234,7 @@ def _from_proto(message: server_info_service_pb2.CallProgress) -> Progress:
         queue_position=message.queue_position or None,
         iteration=message.iterations if is_loop else None,
         iterations=total if is_loop and total < _ENDLESS else None,
+        operands=message.operands,
+        earlier_operands=tuple(message.earlier_operands),
+        waiting_calls=message.waiting_calls,
     )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import Any
 
 from shardcall.v1 import server_info_service_pb2
 from shardcall.v1.server_info_service_pb2 import CALL_PHASE_COMPILING, CALL_PHASE_QUEUED, CALL_PHASE_RUNNING
@@ -77,27 +78,34 @@ class CallProgress:
             with_results: whether to return the placements of their results, where they are known.
         """
         now, shown = time.monotonic(), dict[str, server_info_service_pb2.CallProgress]()
+        queued, compiling = self._queue.waiting(), self._compiling.copy()
+        waiting = {
+            call for call in (*compiling, *(call for call, *_ in queued)) if call.principal_name == principal_name
+        }
 
-        def show(call: ServerCall, began: float, **fields: int) -> None:
+        def show(call: ServerCall, began: float, **fields: Any) -> None:
             if call.principal_name == principal_name and call.request_id in request_ids:
                 progress = server_info_service_pb2.CallProgress(
                     request_id=call.request_id, seconds=max(0.0, now - began)
                 )
-                for name, value in fields.items():
-                    setattr(progress, name, value)
+                progress.MergeFrom(server_info_service_pb2.CallProgress(**fields))
                 if with_results and call.plan is not None:
                     progress.results.extend(call.plan.results)
                     progress.mesh.CopyFrom(call.plan.mesh)
                 shown[call.request_id] = progress
 
-        for call, position, began in self._queue.waiting():
+        for call, position, began in queued:
             if position:
                 show(call, began, phase=CALL_PHASE_QUEUED, queue_position=position)
-        for call, (compiler, future) in self._compiling.copy().items():
+        for call, (compiler, future) in compiling.items():
             if call.principal_name == principal_name and call.request_id in request_ids:
                 position, began = compiler.position(future)
-                phase = CALL_PHASE_QUEUED if position else CALL_PHASE_COMPILING
-                show(call, began, phase=phase, queue_position=position)
+                if position:
+                    show(call, began, phase=CALL_PHASE_QUEUED, queue_position=position)
+                    continue
+                operands, earlier = compiler.operands(future)
+                about = {"operands": operands, "earlier_operands": earlier, "waiting_calls": len(waiting) - 1}
+                show(call, began, phase=CALL_PHASE_COMPILING, **about)
         for loop, call in self._loops.copy().items():  # after the queue, where a loop is between two slices
             show(call, loop.began, phase=CALL_PHASE_RUNNING, iterations=loop.ran, iterations_left=loop.left)
         return list(shown.values())

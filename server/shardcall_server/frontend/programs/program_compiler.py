@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from shardcall.v1 import array_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_core.locks import check_held
 from shardcall_server.frontend.programs.cache_entry import HIT, CachedProgram, CacheEntry, explain_miss, program_of
@@ -16,11 +18,22 @@ from shardcall_server.frontend.programs.program_table import ProgramLimits, Prog
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.link.wire import decode_operand_types
 from shardcall_worker.v1 import link_pb2
 
 _MAX_COMPILATIONS = 64  # they continue when their callers have left
 _MAX_COMPILATIONS_PER_CLIENT = 48
+_MAX_EARLIER = 3
 _UNAVAILABLE = {Reason.OUT_OF_DEVICE_MEMORY: "does not fit in memory", Reason.COMPILE_FAILED: "cannot be compiled"}
+
+
+def _texts(operands: Iterable[array_pb2.ArrayType]) -> list[str]:
+    return ["absent" if one is None else str(one) for one in decode_operand_types([*operands])]
+
+
+def _without_sizes(texts: Iterable[str]) -> list[tuple[str, int]]:
+    """Returns the element type and the number of axes of each operand."""
+    return [(text.partition("[")[0], text.count(",")) for text in texts]
 
 
 @dataclass(eq=False)
@@ -183,6 +196,29 @@ class ProgramCompiler:
                 if compilation.future is future:
                     return self._queue.position(compilation), compilation.sent_s or compilation.began_s
         return 0, time.monotonic()
+
+    def operands(self, future: Future[CacheEntry]) -> tuple[str, list[str]]:
+        """Returns the operands' types of a compilation, and earlier ones that differ from them in sizes alone.
+
+        The latter are those of the last programs of the same kernel and client. Those of traced programs are not
+        compared: a program that differs is another one.
+
+        Args:
+            future: its result.
+        """
+        with self.session.launch_lock:
+            compilation = next((one for one in self._compilations if one.future is future), None)
+            if compilation is None:
+                return "", []
+            types = _texts(compilation.command.operands)
+            kernel, owner = compilation.command.call.kernel, compilation.owner
+            earlier = [
+                [value for label, value in program.parts.items() if label.startswith("operands[")]
+                for program in self.table  # the most recent first
+                if (program.kernel, program.owner) == (kernel, owner)
+            ]
+        other_sizes = [other for other in earlier if other != types and _without_sizes(other) == _without_sizes(types)]
+        return ", ".join(types), [*dict.fromkeys(map(", ".join, other_sizes))][:_MAX_EARLIER][::-1]
 
     def leave(self, future: Future[CacheEntry]) -> None:
         """Ends the wait of a caller.
