@@ -151,7 +151,6 @@ def test_unless_the_server_is_strict_no_call_waits_and_a_failure_names_what_was_
 
 @pytest.mark.parametrize("runner", [False], indirect=True)
 def test_an_idle_mesh_tests_the_kernels_in_use_first(runner, start, monkeypatch):
-    monkeypatch.setattr(module, "_PAUSE_S", 0.0)
     second = [*NAMES][1]
     start(runner, worker := host())
     diff = program("diff", second)

@@ -25,8 +25,7 @@ from shardcall_server.frontend.workers.isolation import IsolatedError
 from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
-_QUIET_S = 1.0  # the idle time of the mesh before a test of kernels that no call has used
-_PAUSE_S = 0.1  # the same of kernels in use
+_QUIET_S = 1.0  # the idle time of the mesh before a test: none is compiled between first calls
 _LATEST_S = 60.0  # after its first use a kernel is tested, even if the mesh is busy
 _REST = 9  # pause after a test, in its durations, unless its kernels are in use: tests take a tenth of the time at most
 _MAX_NAMED = 100  # calls of untested kernels that the log names if the test fails
@@ -255,8 +254,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         is_used = test.used_at_s < math.inf
         if not session.idle or (now < self._next_test_at_s and not is_used):
             return False
-        quiet_s = _PAUSE_S if is_used else _QUIET_S
-        return session.newest_call_id == self._test_call_id or session.idle_s >= quiet_s
+        return session.newest_call_id == self._test_call_id or session.idle_s >= _QUIET_S
 
     def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
         while True:
