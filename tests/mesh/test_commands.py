@@ -23,7 +23,7 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes
 from shardcall_server.compilation.keys import Platform
 from shardcall_server.compilation.program_store import ProgramStore
 from shardcall_server.link.wire import encode_array_type, encode_mesh
-from shardcall_server.mesh import compilers, executor
+from shardcall_server.mesh import compiler_process, compilers, executor
 from shardcall_server.mesh.command_answer import CommandAnswer
 from shardcall_server.mesh.commands import Commands
 from shardcall_server.mesh.compilers import CompilationJob, ForkedCompiler, LocalCompiler
@@ -373,3 +373,10 @@ def test_other_errors_are_logged_with_the_id_of_the_answer():
     assert failure.reason == Reason.INTERNAL.value
     assert "secret" not in failure.message
     assert [entry["error_id"] for entry in logs] == [failure.metadata["error_id"]]
+
+
+def test_the_program_that_warms_a_compiler_process_up_is_compiled(monkeypatch):
+    outcomes, compile_job = [], compiler_process._compile
+    monkeypatch.setattr(compiler_process, "_compile", lambda *arguments: outcomes.append(compile_job(*arguments)))
+    compiler_process._warm_up(load_kernels(), Platform("cpu", "0", ""), 1 << 40)
+    assert [outcome.WhichOneof("outcome") for outcome in outcomes] == ["program"]
