@@ -35,8 +35,9 @@ def sorted_along(x: jax.Array, axis: int) -> jax.Array:
     if wide.dtype.kind == "c":
         indices = sorting_indices(x, axis)
     else:
-        key = total_order(lax.bitcast_convert_type(wide, np.dtype(f"int{wide.dtype.itemsize * 8}")))
-        key = jnp.where(jnp.isnan(wide), np.iinfo(key.dtype).max, key)
+        integer = np.dtype(f"int{wide.dtype.itemsize * 8}")
+        nan_key = np.array(np.nan, wide.dtype).view(integer)  # behind that of infinity
+        key = jnp.where(jnp.isnan(wide), nan_key, total_order(lax.bitcast_convert_type(wide, integer)))
         if wide.dtype == dtype and not is_differentiated():
             return lax.bitcast_convert_type(total_order(lax.sort(key, dimension=axis)), dtype)
         indices = _of_key(key, axis)
