@@ -46,7 +46,7 @@ node_modules := $(call stamp,protos/node_modules/.made-from,protos/package-lock.
 node_example := $(call stamp,examples/node/node_modules/.made-from,examples/node/package-lock.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo cluster-demo notebooks test test-docker test-long test-coverage test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-traced bench-programs bench-hosts bench-attacks functions docs protos lock release clean venv venv-docs venv-protos
+.PHONY: help demo cluster-demo notebooks test test-docker test-long test-coverage test-under-load test-all test-hosts test-numpy test-array-api accuracy gpu fuzz mutants soak lint lint-protos buf node-example format bench bench-kernels bench-peers bench-transfer bench-calls bench-heat bench-first-calls bench-traced bench-programs bench-hosts bench-attacks functions docs protos lock release clean venv venv-docs venv-protos
 
 help: ## list the commands
 	@echo 'Start with make demo. All commands:'
@@ -157,6 +157,9 @@ bench-calls: $(venv) ## measure small calls, next to bare floors
 
 bench-heat: $(venv) ## measure the heat equation on the mesh, next to a jitted function and NumPy
 	@$(run) benchmarks/heat.py $(ARGS)
+
+bench-first-calls: $(venv) ## measure first calls of small arrays and starts, next to JAX in process
+	@$(run) benchmarks/first_calls.py $(ARGS)
 
 bench-attacks: $(venv) ## measure calls of one client beside attacks of another
 	@$(run) benchmarks/attacks.py $(ARGS)
