@@ -20,8 +20,8 @@ from harness.asking import Child, client_environment, server
 from harness.report import claim_table, milliseconds, ratio_claim, table
 from peers.function_calls import FUNCTIONS
 
-_WARM_ROUNDS = 10
-_FIRST_LIMIT, _WARM_LIMIT, _START_LIMIT, _START_MORE_S = 1.5, 3.5, 1.6, 0.5
+_LATER_ROUNDS = 10
+_FIRST_LIMIT, _LATER_LIMIT, _START_LIMIT, _START_MORE_S = 1.5, 3.5, 1.6, 0.5
 
 Times = dict[str, list[float]]
 """The seconds of each function, and of all together."""
@@ -29,9 +29,9 @@ Times = dict[str, list[float]]
 
 def asked(child: Child) -> tuple[Times, Times]:
     """Returns the times of first and of later calls in a process, which then ends."""
-    first, warm = (child.ask("call", rounds)["seconds"] for rounds in (1, _WARM_ROUNDS))
+    first, later = (child.ask("call", rounds)["seconds"] for rounds in (1, _LATER_ROUNDS))
     child.stop()
-    return _named(first), _named(warm)
+    return _named(first), _named(later)
 
 
 def _named(seconds: Sequence[float]) -> Times:
@@ -58,8 +58,8 @@ def main() -> int:
                 starts["shardcall"].append(time.perf_counter() - began)
                 results["shardcall"] = asked(Child("peers.function_calls", ours.address, environment=environment))
         for who, times in results.items():
-            for kind, of_kind in zip(("first", "later"), times, strict=True):
-                for name, seconds in of_kind.items():
+            for kind, by_name in zip(("first", "later"), times, strict=True):
+                for name, seconds in by_name.items():
                     samples.setdefault((who, kind), {}).setdefault(name, []).extend(seconds)
     rows = [["ms", *(f"{who}, {kind}" for kind in ("first", "later") for who in ("jax", "shardcall")), "÷, first", "÷"]]
     ratios = {}
@@ -72,7 +72,7 @@ def main() -> int:
     rows.append(["start", *map(milliseconds, (start["jax"], start["shardcall"])), "", "", "", ""])
     claims = [
         ratio_claim("first calls / jax", _FIRST_LIMIT, ratios["first"]),
-        ratio_claim("later calls / jax", _WARM_LIMIT, ratios["later"]),
+        ratio_claim("later calls / jax", _LATER_LIMIT, ratios["later"]),
         ratio_claim(
             f"(start - {_START_MORE_S} s) / JAX's", _START_LIMIT, (start["shardcall"] - _START_MORE_S) / start["jax"]
         ),

@@ -106,7 +106,9 @@ def test_a_compilation_shows_its_operands_and_the_sizes_before():
 def test_the_third_size_of_a_kernel_has_advice_once():
     sizes = ["f4[2]", "f4[3]"]
     now = Progress("compiling", what="sort", operands="f4[4]")
-    watch = ShownWatch(iter([replace(now, earlier_operands=tuple(sizes[:n])) for n in (0, 1, 2, 2)]).__next__, 60.0)
+    watch = ShownWatch(
+        iter([replace(now, earlier_operands=tuple(sizes[:n])) for n in (0, 1, 2, 2)]).__next__, 60.0, advised := set()
+    )
     watch.update()
     watch.update()
     advice = r"sort is compiled for each size.*\[2\].*\[3\].*\[4\].*bucket"
@@ -114,6 +116,7 @@ def test_the_third_size_of_a_kernel_has_advice_once():
         watch.update()
     watch.update()  # a warning would be an error
     watch.close()
+    assert advised == {"sort"}
 
 
 def test_a_callback_is_called_no_more_than_ten_times_a_second():

@@ -344,11 +344,14 @@ def test_a_compilation_names_the_earlier_sizes_of_its_client(session, programs):
         message = link_pb2.Prepared(plan=plan, program_bytes=10)
         session.answers[name].set_result(link_pb2.WorkerMessage(prepared=message))
     futures = [begun("c", "ann", 4), begun("d", "bob", 4), begun("e", "ann", 4, 4)]
-    before = [programs.compiler.operands(future) for future in futures]
-    # Programs of others are not shown, nor those with other numbers of axes.
-    assert before == [("float64[4]", ["float64[2]", "float64[3]"]), ("float64[4]", []), ("float64[4,4]", [])]
+    assert begun("c", "bob", 4) is futures[0]  # he waits, too, and is not told of the sizes of others
+    before = [programs.compiler.operands(future, "ann") for future in futures]
+    sizes = ["float64[2]", "float64[3]"]
+    assert before == [("float64[4]", sizes), ("float64[4]", sizes), ("float64[4,4]", [])]
+    assert programs.compiler.operands(futures[0], "bob") == ("float64[4]", [])
+    assert programs.compiler.operands(begun("f", "ann"), "ann") == ("float64[]", [])
     session.finish("c", "d", "e")
-    assert programs.compiler.operands(futures[0]) == ("", [])
+    assert programs.compiler.operands(futures[0], "ann") == ("", [])
 
 
 def test_connections_of_a_client_alternate_and_clients_are_independent(session, programs):

@@ -101,6 +101,7 @@ class Meters:
         self.latest: Latest | None = None
         self.watch_after_s = _WATCH_AFTER_S if self._listener is None else REPORT_INTERVAL_S
         self._watcher = Watcher(self.watch_after_s)
+        self._advised = set[str]()
 
     def start(self, request_id: str = "", what: str = "") -> Meter:
         """Returns the meter of a call that begins now.
@@ -130,7 +131,8 @@ class Meters:
                 None if self._listener.is_silent else ReportingWatch(partial(latest, request_id, what), self._listener)
             )
         if self._is_shown and (on_terminal() or in_notebook()):
-            return ShownWatch(partial(latest, request_id, what), max(0.0, self._show_after_s - _WATCH_AFTER_S))
+            delay_s = max(0.0, self._show_after_s - _WATCH_AFTER_S)
+            return ShownWatch(partial(latest, request_id, what), delay_s, self._advised)
         return None
 
 

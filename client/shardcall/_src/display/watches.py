@@ -82,23 +82,25 @@ class ReportingWatch(CallWatch):
 
 
 class ShownWatch(CallWatch):
-    """Shows a bar, and warns once if the call's kernel is compiled for a third size.
+    """Shows a bar, and warns once of each kernel that is compiled for a third size.
 
     Args:
         delay_s: seconds until the bar is shown.
+        advised: the kernels that the client was warned of.
     """
 
-    def __init__(self, latest: Callable[[], Progress | None], delay_s: float) -> None:
+    def __init__(self, latest: Callable[[], Progress | None], delay_s: float, advised: set[str]) -> None:
         super().__init__(latest)
         self._progress: Progress | None = None
-        self._has_advised = False
+        self._advised = advised
         self._bar = Bar(lambda: self._progress)
         self._timer = show_later(self._bar, delay_s)
 
     def update(self) -> None:
         self._progress = self._latest() or self._progress
-        if (now := self._progress) is not None and len(now.earlier_operands) >= 2 and not self._has_advised:
-            self._has_advised = True
+        now = self._progress
+        if now is not None and len(now.earlier_operands) >= 2 and now.what not in self._advised:
+            self._advised.add(now.what)
             sizes = "; ".join((*now.earlier_operands, now.operands))
             with contextlib.suppress(Warning):  # warnings may be errors, and the call goes on
                 warnings.warn(

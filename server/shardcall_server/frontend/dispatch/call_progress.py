@@ -103,7 +103,7 @@ class CallProgress:
                 if position:
                     show(call, began, phase=CALL_PHASE_QUEUED, queue_position=position)
                     continue
-                operands, earlier = compiler.operands(future)
+                operands, earlier = compiler.operands(future, call.owner)
                 about = {"operands": operands, "earlier_operands": earlier, "waiting_calls": len(waiting) - 1}
                 show(call, began, phase=CALL_PHASE_COMPILING, **about)
         for loop, call in self._loops.copy().items():  # after the queue, where a loop is between two slices

@@ -23,7 +23,8 @@ from shardcall_worker.v1 import link_pb2
 
 _MAX_COMPILATIONS = 64  # they continue when their callers have left
 _MAX_COMPILATIONS_PER_CLIENT = 48
-_MAX_EARLIER = 3
+_PROGRAM = "graph"  # the kernel of traced and recorded programs
+_MAX_EARLIER, _MAX_SHOWN = 3, 16  # programs, and operands of each, that the progress of a compilation names
 _UNAVAILABLE = {Reason.OUT_OF_DEVICE_MEMORY: "does not fit in memory", Reason.COMPILE_FAILED: "cannot be compiled"}
 
 
@@ -33,7 +34,7 @@ def _texts(operands: Iterable[array_pb2.ArrayType]) -> list[str]:
 
 def _without_sizes(texts: Iterable[str]) -> list[tuple[str, int]]:
     """Returns the element type and the number of axes of each operand."""
-    return [(text.partition("[")[0], text.count(",")) for text in texts]
+    return [(text.partition("[")[0], text.count(",") + (not text.endswith("[]"))) for text in texts]
 
 
 @dataclass(eq=False)
@@ -197,28 +198,28 @@ class ProgramCompiler:
                     return self._queue.position(compilation), compilation.sent_s or compilation.began_s
         return 0, time.monotonic()
 
-    def operands(self, future: Future[CacheEntry]) -> tuple[str, list[str]]:
+    def operands(self, future: Future[CacheEntry], owner: str) -> tuple[str, list[str]]:
         """Returns the operands' types of a compilation, and earlier ones that differ from them in sizes alone.
 
-        The latter are those of the last programs of the same kernel and client. Those of traced programs are not
-        compared: a program that differs is another one.
+        The latter are those of a client's last programs of the same kernel. Traced and recorded programs have none, as
+        they are of one kernel without computing the same.
 
         Args:
             future: its result.
+            owner: the client.
         """
         with self.session.launch_lock:
             compilation = next((one for one in self._compilations if one.future is future), None)
             if compilation is None:
                 return "", []
-            types = _texts(compilation.command.operands)
-            kernel, owner = compilation.command.call.kernel, compilation.owner
+            types, kernel = _texts(compilation.command.operands), compilation.command.call.kernel
             earlier = [
                 [value for label, value in program.parts.items() if label.startswith("operands[")]
                 for program in self.table  # the most recent first
-                if (program.kernel, program.owner) == (kernel, owner)
+                if (program.kernel, program.owner) == (kernel, owner) and kernel != _PROGRAM
             ]
         other_sizes = [other for other in earlier if other != types and _without_sizes(other) == _without_sizes(types)]
-        return ", ".join(types), [*dict.fromkeys(map(", ".join, other_sizes))][:_MAX_EARLIER][::-1]
+        return ", ".join(types[:_MAX_SHOWN]), [*dict.fromkeys(map(", ".join, other_sizes))][:_MAX_EARLIER][::-1]
 
     def leave(self, future: Future[CacheEntry]) -> None:
         """Ends the wait of a caller.

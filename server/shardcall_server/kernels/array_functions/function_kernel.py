@@ -86,7 +86,8 @@ class TableKernel(FunctionKernel[Any]):
         name, reason = super().choose(problem)
         nbytes = sum(operand.nbytes for operand in problem.operands if operand is not None)
         is_moved = name == "all_to_all" and not self.row.needs_complete_axes
-        if name not in ("blocks", "gathered") and (problem.is_small or (is_moved and nbytes <= _MOVED_BYTES)):
+        is_small = problem.is_small and self.row.products is None  # of matrices, the first device computes for all
+        if name not in ("blocks", "gathered") and (is_small or (is_moved and nbytes <= _MOVED_BYTES)):
             return "gathered", "the arrays are small, and every device computes its block from all of them"
         return name, reason
 
