@@ -283,8 +283,11 @@ def moves(values: Values, n: int, devices: int) -> Iterator[Case]:
 
 def _sorts(x: np.ndarray, devices: int) -> Iterator[Case]:
     name, indices = x.dtype.name, np.argsort(x, axis=0, stable=True)
+    ordered = indices
+    if points.is_inexact(x.dtype) and x.dtype.kind != "c":
+        ordered = np.lexsort((~np.signbit(x), x.astype(float)), axis=0)  # -0.0 before 0.0
     for kernel, operands, expected in (
-        ("sort", (x,), np.take_along_axis(x, indices, 0)),
+        ("sort", (x,), np.take_along_axis(x, ordered, 0)),
         ("argsort", (x,), indices),
         ("take", (x, indices), np.take(x, indices, 0)),
         ("take_along_axis", (x, indices), np.take_along_axis(x, indices, 0)),
