@@ -44,7 +44,7 @@ def serve_jobs(connection: Connection, kernels: Mapping[str, Kernel], platform: 
     with suppress(OSError):  # if the host runs out of memory, the kernel ends this process and not the worker
         Path("/proc/self/oom_score_adj").write_text("1000")
     if not connection.poll(_WARM_UP_AFTER_S):
-        _warm_up(kernels, platform, max_bytes)
+        warm_up(kernels, platform, max_bytes)
     resident_bytes = _memory("RssAnon")
     while _memory("RssAnon") - resident_bytes < _MAX_RETAINED_BYTES:
         try:
@@ -58,13 +58,13 @@ def serve_jobs(connection: Connection, kernels: Mapping[str, Kernel], platform: 
             return
 
 
-def _warm_up(kernels: Mapping[str, Kernel], platform: Platform, max_bytes: int) -> None:
+def warm_up(kernels: Mapping[str, Kernel], platform: Platform, max_bytes: int) -> link_pb2.CompilationOutcome:
     """Compiles a small program, since the first one of a process takes 0.1 s longer than later ones."""
     count = len(jax.devices())
     mesh = mesh_pb2.Mesh(axes=[mesh_pb2.MeshAxis(name="x", size=count)])
     operand = array_pb2.ArrayType(element_type=array_pb2.ELEMENT_TYPE_FLOAT64, shape=[2 * count])
     command = link_pb2.Prepare(call=kernel_pb2.KernelCall(kernel="diff", mesh=mesh), operands=[operand])
-    _compile(command, Resolver(kernels, platform, range(count)), max_bytes)
+    return _compile(command, Resolver(kernels, platform, range(count)), max_bytes)
 
 
 def _compile(command: link_pb2.Prepare, resolver: Resolver, max_bytes: int) -> link_pb2.CompilationOutcome:
