@@ -9,6 +9,7 @@ from kernels.conftest import KERNELS as ALL_KERNELS
 from kernels.graphs import GraphWriter
 
 from shardcall_core.layouts.layout import ArrayType
+from shardcall_server.kernels.core import kernel as kernel_interface
 from shardcall_server.kernels.elementwise.reductions import reductions
 
 KERNELS = {kernel.name: kernel for kernel in reductions()}
@@ -19,6 +20,11 @@ MESH = {"a": 4, "b": 2}
 def expected(name, x, **how):
     with np.errstate(all="ignore"):
         return np.asarray(getattr(np, name)(x, **how))
+
+
+def strategies(name):
+    """The names of the strategies of a reduction."""
+    return [strategy.name for strategy in KERNELS[name].strategies]
 
 
 def reduced(run, name, x, spec, strategy, **how):
@@ -42,8 +48,15 @@ def test_padding_does_not_count(run, values):
     cases = []
     for number, name in enumerate(KERNELS):
         x, axis = values.normal((19, 5)), (None, 0, -1)[number % 3]
-        cases += [reduced(run, name, x, ("a", "b"), strategy, axis=axis) for strategy in ("gspmd", "all_reduce")]
+        cases += [reduced(run, name, x, ("a", "b"), strategy, axis=axis) for strategy in strategies(name)]
     run.check_together(cases, assert_reduced, np.nan)
+
+
+def test_indices_in_small_arrays_are_those_of_the_compiler(run, values, monkeypatch):
+    monkeypatch.setattr(kernel_interface, "SMALL", 99)
+    small, complex_x = values.normal((33, 3)), values.small((33, 3), np.dtype(complex))
+    for name, x in (("gathered", small), ("all_reduce", np.zeros((34, 3))), ("all_reduce", complex_x)):
+        assert run.resolve(KERNELS["argmin"], x, mesh=MESH, in_specs=[("a", "b")], axis=0).strategy.name == name
 
 
 def test_the_compiler_divides_a_reduction_of_a_program_that_is_not_exact(run, values):

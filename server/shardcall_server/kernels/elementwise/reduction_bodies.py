@@ -140,6 +140,8 @@ class Reduction:
         of_none: the reduction of no elements; None if it is undefined.
         averages: True if it divides, so that the result is not of integers.
         combine: combines two results; None for reductions without an initial value.
+        compilers: the compiler's own reduction over the last axis of real numbers, if it gives the same results: it
+            takes 2.5 times as long as ``body`` for large arrays, and is compiled in a quarter of the time.
         reproducibility: as `Kernel.reproducibility`, for reductions that do not average.
     """
 
@@ -148,6 +150,7 @@ class Reduction:
     of_none: float | None = None
     averages: bool = False
     combine: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    compilers: Callable[[jax.Array], jax.Array] | None = None
     reproducibility: Reproducibility = Reproducibility.ALWAYS
 
 
@@ -285,8 +288,8 @@ REDUCTIONS = (
     Reduction("std", _std, _NAN, averages=True),
     Reduction("max", _extreme(largest=True), combine=comparisons.maximum),
     Reduction("min", _extreme(largest=False), combine=comparisons.minimum),
-    Reduction("argmax", _index_of(largest=True)),
-    Reduction("argmin", _index_of(largest=False)),
+    Reduction("argmax", _index_of(largest=True), compilers=lambda x: lax.argmax(x, x.ndim - 1, np.int64)),
+    Reduction("argmin", _index_of(largest=False), compilers=lambda x: lax.argmin(x, x.ndim - 1, np.int64)),
     Reduction("any", _any, 0),
     Reduction("all", _all, 1),
 )

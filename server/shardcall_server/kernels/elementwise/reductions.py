@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import NamedSharding
 
 from shardcall_core.functions.reductions import ReduceParameters, VarParameters, operands_of
 from shardcall_core.functions.table import FUNCTIONS
@@ -47,13 +48,14 @@ class ReduceKernel(FunctionKernel[ReduceParameters]):
     Sharding: every layout is served. Over axes that are not sharded nothing moves. Over axes that are,
     ``all_reduce`` has every device reduce its block, and one all-reduce of a device's part of the result finishes it: a
     psum or pmax (``prod``: an all-gather of the parts; ``var`` and ``argmax``: two all-reduces; of complex numbers
-    three for ``argmax`` and five for ``max``). ``gspmd`` leaves the partitioning to the compiler.
+    three for ``argmax`` and five for ``max``). ``gspmd`` leaves the partitioning to the compiler. ``gathered``, for
+    ``argmax`` and ``argmin`` of small arrays, gathers x along those axes and takes the compiler's own function.
 
     Source: the NumPy reference, Mathematical functions and Statistics; the JAX notebook shard_map, section "psum".
     """
 
     reduction: ClassVar[Reduction]
-    version = 9
+    version = 10
 
     def default_in_specs(
         self, operands: OperandTypes, parameters: ReduceParameters, in_specs: Specs, mesh: MeshAxes, strategy: str
@@ -72,7 +74,9 @@ class ReduceKernel(FunctionKernel[ReduceParameters]):
         return (problem.out_specs[0] or _reduced_spec(problem),)
 
     def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
-        """Returns ``all_reduce`` where an axis that is reduced is sharded, else ``gspmd``."""
+        """Returns ``gathered`` for an index in a small x, ``all_reduce`` if sharded axes are reduced, or ``gspmd``."""
+        if problem.is_small and self.reduction.compilers and _gathered_refusal(problem) is None:
+            return "gathered", "x is small, and this program is compiled in the least time"
         names = _names(problem)
         if problem.mesh.size(names) == 1:
             return "gspmd", "no axis that is reduced is sharded, so nothing moves"
@@ -215,6 +219,27 @@ def _all_reduce(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sh
     return program
 
 
+def _gathered(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.sharding.Mesh) -> Program:
+    x, axes, padded = required(problem.operands[0]), _axes(problem), problem.padded_result()
+    rest = [i for i in range(len(x.shape)) if i not in axes]
+    spec = tuple(() if i in axes else names for i, names in enumerate(required(problem.in_specs[0])))
+
+    def program(array: jax.Array) -> tuple[jax.Array, ...]:
+        assert row.compilers is not None
+        gathered = lax.with_sharding_constraint(array, NamedSharding(mesh, partition_spec(spec)))
+        complete = fit(gathered, [x.shape[i] if i in axes else n for i, n in enumerate(array.shape)])
+        lines = complete.transpose(*rest, *axes).reshape(*(array.shape[i] for i in rest), -1)
+        reduced = row.compilers(widen(lines, x.dtype))
+        return (fit(jnp.expand_dims(reduced, axes) if problem.parameters.keepdims else reduced, padded),)
+
+    return program
+
+
+def _gathered_refusal(problem: Problem[ReduceParameters]) -> str | None:
+    x = required(problem.operands[0])
+    return "x is complex or has no elements" if x.dtype.kind == "c" or 0 in x.shape else None
+
+
 def _all_reduce_refusal(problem: Problem[ReduceParameters]) -> str | None:
     x, spec = required(problem.operands[0]), required(problem.in_specs[0])
     if 0 in x.shape:
@@ -250,9 +275,24 @@ def _kernel(row: Reduction) -> ReduceKernel:
                 _all_reduce_refusal,
                 lambda problem, mesh: _all_reduce(row, problem, mesh),
             ),
+            *_gathered_strategies(row),
         )
 
     return NamedReduction()
+
+
+def _gathered_strategies(row: Reduction) -> tuple[Strategy, ...]:
+    if row.compilers is None:
+        return ()
+    return (
+        Strategy(
+            "gathered",
+            "x is gathered along the axes that are reduced, and reduced by the compiler's own function. Serves "
+            "every layout of real numbers.",
+            _gathered_refusal,
+            lambda problem, mesh: _gathered(row, problem, mesh),
+        ),
+    )
 
 
 def reductions() -> tuple[ReduceKernel, ...]:
