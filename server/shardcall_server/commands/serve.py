@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from shardcall_core.wire.variables import shadowed
+from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.process_limits import thread_advice
 from shardcall_server.setting_groups import GROUPS
@@ -31,9 +32,11 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
         settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
         if settings.tune_allocator:
             ensure_environment()
+        # The worker imports JAX while this process imports the front end.
+        worker = None if settings.hosts else WorkerProcess(settings.device_platform, settings.log_level)
         from shardcall_server.frontend.serving import serve as run_server
 
-        status = run_server(settings, stop_with_stdin=exit_with_stdin)
+        status = run_server(settings, worker, stop_with_stdin=exit_with_stdin)
     except SettingsError as error:
         typer.echo(f"shardcall: {error}", err=True)
         raise typer.Exit(2) from None

@@ -94,6 +94,7 @@ from shardcall_server.frontend.web.http_server import HttpServer
 from shardcall_server.frontend.web.page_access import KEY_S, PageAccess
 from shardcall_server.frontend.web.site import LivePage, Site
 from shardcall_server.frontend.web.snapshot import SnapshotSources, snapshot
+from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.frontend.workers.quarantine import Quarantine
 from shardcall_server.frontend.workers.session import MeshSession
 from shardcall_server.frontend.workers.watchdog import WatchLimits
@@ -126,6 +127,10 @@ _SERVICES = tuple(
 class FrontEnd:
     """The services and the mesh behind them.
 
+    Args:
+        settings: the settings.
+        first_worker: the worker of the first mesh, if it has been started.
+
     Attributes:
         address: the address of the services, "host:port".
 
@@ -133,7 +138,7 @@ class FrontEnd:
         SettingsError: an address cannot be bound, or threads cannot be started.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, first_worker: WorkerProcess | None = None) -> None:
         self._settings = settings
         self._warm_up = WarmUp(settings)
         self._tokens = open_tokens(settings)
@@ -171,7 +176,7 @@ class FrontEnd:
         self._queue = make_queue(settings, lambda: self._supervisor.session, self._host_resources.array_table)
         self._hosts = Hosts(settings, self._announce_host) if settings.hosts else None
         self._host_server = HostServer(settings, self._hosts, self._tokens, self._floods) if self._hosts else None
-        self._supervisor = self._make_supervisor()
+        self._supervisor = self._make_supervisor(first_worker)
         info = self._register()
         self._telemetry.expose(
             info.usage,
@@ -257,11 +262,14 @@ class FrontEnd:
         )
         return LivePage(PageAccess(self._tokens), partial(snapshot, sources), self._settings.max_page_viewers)
 
-    def _make_supervisor(self) -> MeshSupervisor:
+    def _make_supervisor(self, first_worker: WorkerProcess | None) -> MeshSupervisor:
         settings, restorer = self._settings, self._restorer
         restoring: dict[str, Any] = {"restore": restorer.restore, "adopt": restorer.adopt} if restorer else {}
         return MeshSupervisor(
-            self._hosts or Workers(settings.device_platform, settings.log_level, keep_spare=settings.spare_worker),
+            self._hosts
+            or Workers(
+                settings.device_platform, settings.log_level, keep_spare=settings.spare_worker, first=first_worker
+            ),
             SupervisorConfig(
                 open_session=partial(_open_session, settings, Quarantine(), self._warm_up.program_dir),
                 make_programs=self._program_cache,

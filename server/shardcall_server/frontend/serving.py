@@ -23,6 +23,7 @@ from shardcall_server.frontend.access.certificates import connect_arguments
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.frontend.service_manager import ServiceManager
+from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.log_output import finish_log
 from shardcall_server.log_setup import configure_logging
 from shardcall_server.settings import Settings, SettingsError
@@ -37,7 +38,7 @@ _MAX_STOP_S = 4.5  # after the drain limit; the log then has a moment
 _POLL_S = 0.5  # a signal that another thread receives does not interrupt a wait of the main thread
 
 
-def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
+def serve(settings: Settings, first_worker: WorkerProcess | None, stop_with_stdin: bool = False) -> int:
     """Serves until a signal; returns the process's exit status.
 
     Prints one line on standard output when the server is ready. SIGTERM, SIGINT and the end of its terminal
@@ -46,6 +47,8 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     life.
 
     Args:
+        settings: the settings.
+        first_worker: the worker of the first mesh; None if workers are on other hosts.
         stop_with_stdin: also stop at the end of standard input, as for a server owned by the program that started it.
 
     Raises:
@@ -67,7 +70,7 @@ def serve(settings: Settings, stop_with_stdin: bool = False) -> int:
     manager = ServiceManager(os.environ)
     if stop_with_stdin:
         threading.Thread(target=_stop_on_stdin, args=[causes], name="stdin", daemon=True).start()
-    front_end = FrontEnd(settings)
+    front_end = FrontEnd(settings, first_worker)
     if front_end.hosts_address:
         log, address = structlog.get_logger(), _public_address(front_end.hosts_address, settings)
         log.info("hosts may join", needed=settings.hosts, by=f"shardcall worker --join {address}")

@@ -7,13 +7,16 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from shardcall_server.frontend.workers.exit_reason import StopRequest
-from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 from shardcall_server.frontend.workers.worker_output import WorkerOutput
 from shardcall_server.host_memory import oom_kills
 from shardcall_server.launcher import worker_environment
 from shardcall_server.link.framing import Link
+
+if TYPE_CHECKING:  # the first worker is started before the modules of the front end are imported
+    from shardcall_server.frontend.workers.exit_reason import StopRequest
+    from shardcall_server.frontend.workers.worker import DataLink, WorkerLink
 
 _EXIT_S = 0.5  # a process that has closed its link is about to exit, and its status explains why
 

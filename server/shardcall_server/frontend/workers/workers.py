@@ -25,15 +25,17 @@ class Workers:
         platform: the platform of their devices; empty for JAX's default.
         log_level: the lowest level that they log.
         keep_spare: whether to keep a spare that has imported JAX and the kernels and holds no device.
+        first: the first worker, if it has been started.
     """
 
-    def __init__(self, platform: str, log_level: str, *, keep_spare: bool) -> None:
+    def __init__(self, platform: str, log_level: str, *, keep_spare: bool, first: WorkerProcess | None = None) -> None:
         self._platform = platform
         self._log_level = log_level
         self._keep_spare = keep_spare
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="worker-starter")
         # Guards the spare. A thread may wait under it for the start of the spare; the link's lock comes after it.
         self._lock = lock("the lock of the workers", 50)
+        self._first = first
         self._spare: Future[WorkerProcess] | None = None
         self._not_before = 0.0
         self._closed = False
@@ -45,12 +47,15 @@ class Workers:
         return spare is not None and spare.stands_by
 
     def acquire(self) -> tuple[Sequence[Worker], bool]:
-        """Returns one worker that waits for `Start`, the spare if there is one, and whether it stood by.
+        """Returns one worker that waits for `Start`, the first or the spare if there is one, and whether it stood by.
 
         Raises:
             RuntimeError: `close` was called.
         """
         with self._lock:
+            first, self._first = self._first, None
+            if first is not None:
+                return [first], False
             future, self._spare = self._spare, None
             if future is not None and future.exception() is None and not future.result().ended:
                 self._not_before = 0.0
@@ -76,12 +81,13 @@ class Workers:
         return self._starter.submit(WorkerProcess, self._platform, self._log_level)
 
     def close(self) -> None:
-        """Kills the spare and starts no more."""
+        """Kills the first worker, if it was not acquired, and the spare, and starts no more."""
         self._closed = True
         self._starter.shutdown(cancel_futures=True)
-        if (spare := _started(self._spare)) is not None:
-            spare.kill()
-            spare.terminate()
+        for idle in (self._first, _started(self._spare)):
+            if idle is not None:
+                idle.kill()
+                idle.terminate()
 
 
 def _started(future: Future[WorkerProcess] | None) -> WorkerProcess | None:
