@@ -11,8 +11,10 @@ from kernels.graphs import GraphWriter
 from shardcall_core.call_error import CallError
 from shardcall_core.graphs.graph import Constant, Graph, Value
 from shardcall_core.layouts.layout import ArrayType
-from shardcall_server.compilation.analysis import collectives
+from shardcall_server.compilation.analysis import bytes_by_step, collectives
 from shardcall_server.compilation.program import build_mesh
+from shardcall_server.kernels.graphs import region_programs
+from shardcall_server.kernels.graphs.regions import pieces_of
 
 GRAPH = KERNELS["graph"]
 
@@ -56,6 +58,22 @@ def test_slices_of_one_array_share_an_exchange(run):
     (permutes,) = collectives(program.compiled.as_text())
     assert (permutes.operation, permutes.count) == ("collective-permute", 2)
     assert permutes.bytes_per_device == 2 * 3 * 5 * 8  # three rows from each neighbor
+
+
+def test_equal_regions_are_traced_once_and_name_their_own_steps(run, monkeypatch):
+    write, rows, traced = GraphWriter(), 24, []
+    monkeypatch.setattr(region_programs, "pieces_of", lambda *args: traced.append(args) or pieces_of(*args))
+    value, x = write.x(0), np.random.default_rng(5).normal(size=(rows, 5))
+    for _ in range(6):
+        value = smoothed(write, value, rows, 5)
+    how = {"graph": write.graph(value), "mesh": {"x": 8}, "in_specs": [("x", None)]}
+    steps = bytes_by_step(run.program(GRAPH, x, **how).compiled.as_text())
+    assert len(traced) == 3  # the first one, the last one, and those between them
+    assert {step // 7 for (step,) in steps} == {*range(6)}
+    result = run(GRAPH, x, **how)
+    for _ in range(6):
+        x[1:-1] = (x[:-2] + x[2:] + x[1:-1]) * 0.25
+    assert np.allclose(result, x)
 
 
 def test_slices_of_an_axis_that_is_not_sharded_send_nothing(run):

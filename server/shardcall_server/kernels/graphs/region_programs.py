@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 
 import jax
@@ -16,6 +16,7 @@ from shardcall_core.layouts.layout import ArrayType, MeshAxes, Spec
 from shardcall_server.kernels.core.bits import moved_in_block
 from shardcall_server.kernels.core.blocks import index_type, partition_spec, rows
 from shardcall_server.kernels.core.exactness import is_exact
+from shardcall_server.kernels.core.kernel import Program
 from shardcall_server.kernels.graphs.plan import GraphPlan, PlannedNode
 from shardcall_server.kernels.graphs.regions import (
     FusedRegion,
@@ -27,14 +28,16 @@ from shardcall_server.kernels.graphs.regions import (
     pieces_of,
 )
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
-from shardcall_server.kernels.graphs.step_scopes import scope_of
+from shardcall_server.kernels.graphs.step_scopes import scope_behind
 from shardcall_server.kernels.stencils.exchange import ShardedAxis, neighboring_rows
 
 
 def region_program(
     region: FusedRegion, plan: GraphPlan, types: Mapping[Value, ArrayType], axes: MeshAxes, mesh: jax.sharding.Mesh
-) -> Callable[..., Sequence[jax.Array]]:
+) -> Program:
     """Returns the function that computes the outputs of a region from its inputs, both padded global arrays.
+
+    It is called in the scope of the region's first step.
 
     Args:
         region: the region.
@@ -44,7 +47,7 @@ def region_program(
         mesh: the mesh.
     """
     blocks = _RegionBlocks(region, plan, types, axes)
-    program: Callable[..., Sequence[jax.Array]] = jax.shard_map(
+    program: Program = jax.shard_map(
         blocks,
         mesh=mesh,
         in_specs=tuple(partition_spec(placed.spec) for placed in region.inputs),
@@ -119,7 +122,7 @@ class _RegionBlocks:
             if key not in self._steps:
                 step = _named(node, call.body, shape)
                 self._steps[key] = jax.jit(step) if self._counts[key] > 1 else step
-            with jax.named_scope(scope_of(i)):
+            with jax.named_scope(self._scope(i)):
                 offsets = self._offsets(value, spec, margins, piece) if call.takes_offsets else {}
                 values[Placed(value, spec)] = self._steps[key](offsets, *arrays)
         return tuple(self._output(value, values[Placed(value, plan.specs[value])], piece) for value in region.outputs)
@@ -137,6 +140,9 @@ class _RegionBlocks:
         node = self._plan.nodes[index]
         return node.kernel, node.problem, shape
 
+    def _scope(self, index: int) -> str:
+        return scope_behind(index - self._region.first_step)
+
     def _length(self, names: Names, piece: RegionPart) -> int:
         return piece.stop - piece.start if names == piece.names else self._region.blocks[names]
 
@@ -148,7 +154,7 @@ class _RegionBlocks:
         region = self._region
         margins = region.margins[placed]
         exchanges = extended_axes(self._types[placed.value], placed.spec, margins, region.blocks, self._axes)
-        with jax.named_scope(scope_of(region.first_taker(self._plan, placed))):
+        with jax.named_scope(self._scope(region.first_taker(self._plan, placed))):
             for moved_rows in exchanges:
                 block = moved_in_block(moved_rows, block)
         # The compiler would choose between the block and its margins for each element that a call takes.
@@ -161,7 +167,7 @@ class _RegionBlocks:
         margins = self._region.margins[placed][names]
         along = ShardedAxis.of(self._types[placed.value], placed.spec, placed.spec.index(names), self._axes)
         along = replace(along, rows=along.block * along.devices)
-        with jax.named_scope(scope_of(self._region.first_taker(self._plan, placed))):
+        with jax.named_scope(self._scope(self._region.first_taker(self._plan, placed))):
             before, behind = neighboring_rows(along, max(0, -margins.before), max(0, margins.behind))
             return before(block), block, behind(block)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -85,6 +85,32 @@ class FusedRegion:
     outputs: tuple[Value, ...]
     blocks: Mapping[Names, int]
     margins: Mapping[Placed, Mapping[Names, Margins]]
+
+    @property
+    def first_step(self) -> int:
+        """The index of its first call."""
+        return next(iter(self.calls))
+
+    def form(self, plan: GraphPlan, types: Mapping[Value, ArrayType]) -> Hashable:
+        """Returns what two regions have in common if one program computes both.
+
+        Args:
+            plan: the plan of the graph.
+            types: the types of its values.
+        """
+        values = [*(placed.value for placed in self.inputs), *(Value(i, 0) for i in self.calls)]
+        places: dict[Value | Constant, int] = {value: k for k, value in enumerate(dict.fromkeys(values))}
+        nodes = [(i - self.first_step, plan.nodes[i]) for i in self.calls]
+        return (
+            tuple(
+                (i, node.kernel, node.problem, node.out_specs, tuple(places.get(o, o) for o in node.operands))
+                for i, node in nodes
+            ),
+            tuple((places[value], types[value], spec) for value, spec in self.inputs),
+            tuple((places[value], plan.specs[value]) for value in self.outputs),
+            tuple(self.blocks.items()),
+            tuple((places[value], spec, tuple(of.items())) for (value, spec), of in self.margins.items()),
+        )
 
     def first_taker(self, plan: GraphPlan, placed: Placed) -> int:
         """Returns the index of the first call that takes an input at another distance than 0, or at any."""

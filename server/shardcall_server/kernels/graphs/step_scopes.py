@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_STEP = re.compile(r"\bstep(\d+)\b")
+_STEP = re.compile(r"\b(step|plus)(\d+)\b")
 
 
 def scope_of(index: int) -> str:
@@ -12,6 +12,17 @@ def scope_of(index: int) -> str:
     return f"step{index}"
 
 
+def scope_behind(distance: int) -> str:
+    """Returns the name of the scope of a step in that of another one, which is some steps before it."""
+    return f"plus{distance}"
+
+
 def steps_of(name: str) -> tuple[int, ...]:
     """Returns the steps that the name of an instruction says it belongs to, each in the one before it."""
-    return tuple(map(int, _STEP.findall(name)))
+    steps: list[int] = []
+    for kind, number in _STEP.findall(name):
+        if kind == "step":
+            steps.append(int(number))
+        elif steps:
+            steps[-1] += int(number)
+    return tuple(steps)
