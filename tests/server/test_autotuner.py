@@ -23,7 +23,7 @@ from shardcall_server.frontend.workers.session import SessionEndedError
 from shardcall_worker.v1 import link_pb2, measure_pb2
 
 DIGEST = "0123456789abcdef" * 4
-NOT_YET = "; not compared: the mesh has not been idle for long enough"
+NOT_YET = "; not compared: the mesh has not been idle for 1 s"
 WAIT_S = 30
 THREE = {"a": 0.03, "b": 0.01, "c": 0.02}
 TOO_LARGE, BROKEN, ENDED = Reason.OUT_OF_DEVICE_MEMORY, Reason.COMPILE_FAILED, Reason.MESH_RESTARTED

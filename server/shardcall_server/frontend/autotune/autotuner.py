@@ -11,7 +11,7 @@ from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.keys import TuningKey
 from shardcall_server.frontend.programs.task_thread import TaskThread
 
-_QUIET_S = 1.0  # the idle time of the mesh before a trial: candidates are not compiled between first calls
+QUIET_S = 1.0  # the idle time of the mesh before a trial: candidates are not compiled between first calls
 _POLL_S = 0.1
 _MAX_SCHEDULED = 1024
 
@@ -64,4 +64,4 @@ class Autotuner(TaskThread[Trial]):
 
 
 def _may_begin(trial: Trial) -> bool:
-    return trial.session.ended or trial.session.idle_s >= _QUIET_S
+    return trial.session.ended or trial.session.idle_s >= QUIET_S

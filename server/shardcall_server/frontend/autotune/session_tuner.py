@@ -9,7 +9,7 @@ from functools import partial
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.locks import check_held
-from shardcall_server.frontend.autotune.autotuner import Autotuner
+from shardcall_server.frontend.autotune.autotuner import QUIET_S, Autotuner
 from shardcall_server.frontend.autotune.trial import Trial, TrialConfig
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
@@ -20,7 +20,7 @@ from shardcall_worker.v1 import link_pb2
 _MIN_TIMED_BYTES = 64 << 10  # a smaller call takes longer to reach the mesh than with any strategy
 _MAX_ABANDONED = 4096
 _MAX_CALLS = 1024  # that get the result of a trial; others follow the rule until they are compiled again
-_NOT_YET = "the mesh has not been idle for long enough"
+_NOT_YET = f"the mesh has not been idle for {QUIET_S:g} s"
 
 
 @dataclass(eq=False)
