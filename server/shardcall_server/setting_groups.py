@@ -255,7 +255,12 @@ class ArrayFileSettings(BaseModel):
 class ProgramSettings(BaseModel):
     """Compiled programs and the selection of strategies."""
 
-    max_cached_programs: int = Field(256, ge=1, description="Maximum number of compiled programs in the cache.")
+    max_cached_programs: int = Field(
+        256,
+        ge=1,
+        description="Maximum number of compiled programs in the cache. Each has up to 70 memory mappings, and Linux "
+        "permits a process 65,530 of them (vm.max_map_count).",
+    )
     max_cached_bytes: int = Field(1 << 30, ge=_MIB, description="Maximum bytes of compiled programs in the cache.")
     max_compiler_bytes: int = Field(
         4 << 30,

@@ -99,8 +99,8 @@ def kernel_case(
     return KernelCase(kernel, types, tuple(mesh.items()), *specs, strategy, tuple(sorted(parameters.items())))
 
 
-# A program has three mappings of memory or more, and Linux permits a process 65,530: beyond, LLVM ends it.
-_MAX_PROGRAMS = 1024
+# A program has up to 70 mappings of memory, and Linux permits a process 65,530: beyond, LLVM ends it.
+_MAX_PROGRAMS = 512
 
 
 @dataclass

@@ -75,7 +75,7 @@ class ReduceKernel(FunctionKernel[ReduceParameters]):
 
     def choose(self, problem: Problem[ReduceParameters]) -> tuple[str, str]:
         """Returns ``gathered`` for an index in a small x, ``all_reduce`` if sharded axes are reduced, or ``gspmd``."""
-        if problem.is_small and self.reduction.compilers and _gathered_refusal(problem) is None:
+        if problem.is_small and self.reduction.in_line and _gathered_refusal(problem) is None:
             return "gathered", "x is small, and this program is compiled in the least time"
         names = _names(problem)
         if problem.mesh.size(names) == 1:
@@ -225,11 +225,11 @@ def _gathered(row: Reduction, problem: Problem[ReduceParameters], mesh: jax.shar
     spec = tuple(() if i in axes else names for i, names in enumerate(required(problem.in_specs[0])))
 
     def program(array: jax.Array) -> tuple[jax.Array, ...]:
-        assert row.compilers is not None
+        assert row.in_line is not None
         gathered = lax.with_sharding_constraint(array, NamedSharding(mesh, partition_spec(spec)))
         complete = fit(gathered, [x.shape[i] if i in axes else n for i, n in enumerate(array.shape)])
         lines = complete.transpose(*rest, *axes).reshape(*(array.shape[i] for i in rest), -1)
-        reduced = row.compilers(widen(lines, x.dtype))
+        reduced = row.in_line(widen(lines, x.dtype))
         return (fit(jnp.expand_dims(reduced, axes) if problem.parameters.keepdims else reduced, padded),)
 
     return program
@@ -282,7 +282,7 @@ def _kernel(row: Reduction) -> ReduceKernel:
 
 
 def _gathered_strategies(row: Reduction) -> tuple[Strategy, ...]:
-    if row.compilers is None:
+    if row.in_line is None:
         return ()
     return (
         Strategy(
