@@ -52,7 +52,7 @@ DIVERGENCES: Mapping[str, str] = {
     + "since its code takes a number for an array",
     r"\| OverflowError: Python int.* \| (ValueError|InvalidOperandError|InvalidParameterError)": _BOTH
     + "since it converts numbers before it looks at shapes",
-    r"= .*\| (UFunc)?TypeError: .*\| (Value|InvalidOperand)Error: .*(in place|broadcast|one size|rank 0)": _BOTH
+    r"=.*\| (UFunc)?TypeError: .*\| (Value|InvalidOperand)Error: .*(in place|broadcast|one size|rank 0)": _BOTH
     + "since it looks at types before it looks at shapes",
     r"= .*\| (Type|Value)Error: .* \| (ParameterType|InvalidOperand|Type|Value)Error: .*(axis|axes|shape)": _BOTH
     + "where two arguments are invalid",

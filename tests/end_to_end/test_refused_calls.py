@@ -70,7 +70,7 @@ REFUSED = {
         np.cross({x, 3|x[:, :4], x[:, :4]})
         np.clip(x, 0, 1, max=2)
         np.add.reduce({x, out=np.empty(x.shape)|x[:0], initial=None})
-        np.digitize(x, [1j])
+        np.digitize(x, {[1j]|2j})
         np.histogramdd(x.reshape(-1, 2), [2, 0.5])
         np.nanmean(x, dtype=int)
         np.concatenate([x, x], dtype=int)
@@ -232,7 +232,7 @@ REFUSED = {
     "linear algebra": """
         np.linalg.multi_dot([x.T, x, x.T, x.T])
         np.linalg.lstsq(x, v[:6])
-        np.linalg.cond(x, 1)
+        np.linalg.cond(x, {1|3})
         np.linalg.norm(v, {axis='a'|axis=5})
         np.linalg.matrix_norm(v)
         np.linalg.inv(put(np.ones((3, 3))))  # LinAlgError: singular matrix

@@ -485,6 +485,9 @@ class _Drawing:
             f"np.{name}({other}, {third}, out={text}{where}{casting})"
             for name in ("add", "subtract", "multiply", "maximum", "minimum", "add")
         ]
+        # With ``where``, a result of another type and an operand in the same memory, NumPy (2.4) changes elements that
+        # are not selected.
+        other = f"np.copy({other})" if where else other
         forms += [f"np.{name}({other}, out={text}{where})" for name in ("negative", "square", "absolute", "positive")]
         forms += [f"np.add({text}, {other}, {text})", f"{self.target_name()} = np.multiply({text}, 2, out={text})"]
         source, y = self.pick()

@@ -29,6 +29,7 @@ FAULTS = (
     ("z = a[0, 0, ...]; y = np.flip(z)", "z[...] = 7"),
     ("z = a[0, 0, ...].astype(int)", "z.shape = (1, 1)"),
     ("np.matmul(a, np.ones((4, 1)), out=a[:, :0])",),
+    ("np.matmul(a[None], np.ones((4, 4)), out=a)",),
     ("d = a[:0].diagonal()", "d.flat[-1] = 6"),
     ("b = a @ np.ones((4, 4))", "np.dot(b, np.ones((4, 4)), out=a.T[:, :3].T)"),
 )

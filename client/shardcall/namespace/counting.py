@@ -82,10 +82,10 @@ def digitize(xp: NamespaceBase, x: OperandLike, bins: OperandLike, right: bool =
         TypeError: for complex numbers.
     """
     for name, operand in (("x", x), ("bins", bins)):
+        if name == "bins" and type_of(bins, name).ndim != 1:
+            raise ValueError(f"bins is of shape {type_of(bins).shape}; give an array of one axis")
         if type_of(operand, name).dtype.kind == "c":
             raise TypeError(f"{name} is of complex numbers; give real numbers")
-    if type_of(bins).ndim != 1:
-        raise ValueError(f"bins is of shape {type_of(bins).shape}; give an array of one axis")
     side = "left" if right else "right"
     on_bins = namespace_of(xp, bins)
     steps = on_bins.diff(bins)

@@ -264,7 +264,8 @@ class LinalgNamespace:
             ends = xp.take(values, np.array(0), -1), xp.take(values, np.array(-1), -1)
             ratio = xp.divide(*reversed(ends)) if p == -2 else xp.divide(*ends)
         else:
-            ratio = xp.multiply(self.norm(x, p, (-2, -1)), self.norm(self._inverses(x), p, (-2, -1)))
+            inverses = self._inverses(x)
+            ratio = xp.multiply(self.norm(x, p, (-2, -1)), self.norm(inverses, p, (-2, -1)))
         is_singular = xp.logical_and(xp.isnan(ratio), xp.logical_not(xp.any(xp.isnan(x), (-2, -1))))
         return xp.where(is_singular, type_of(ratio).dtype.type(np.inf), ratio)
 

@@ -122,6 +122,9 @@ def _run_ufunc(functions: Any, ufunc: np.ufunc, method: str, inputs: Sequence[An
             core = ufunc.signature.partition("->")[2].count(",") + (not ufunc.signature.endswith("()"))
             count = sum(np.ndim(x) > 1 for x in inputs) if ufunc is np.matmul else core
             _check_matrices(name, results, out[0], count)
+            extra = max(0, results.ndim - np.ndim(out[0]))
+            if set(results.shape[:extra]) == {1}:  # axes that NumPy leaves out of the results of functions of matrices
+                results = functions.reshape(results, results.shape[extra:])
         return _assign(functions, results, out, casting, where)
     return results if where is True else _masked(functions, results, where)
 
