@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +20,15 @@ import shardcall as sc
 from shardcall import aio
 
 pytestmark = pytest.mark.long
+
+
+def _processes_with(variable: str) -> list[str]:
+    """The processes with a variable of the environment."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # of another user, or it has ended
+            found += [process.name] * (variable.encode() in (process / "environ").read_bytes())
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +50,11 @@ def test_the_default_mesh_and_the_allocator_may_be_set(unusual):
 
 def test_a_port_in_use_is_reported_with_its_holder_and_a_remedy(server):
     port = server.address.rpartition(":")[2]
-    said = shardcall("serve", "--port", port)
+    said = shardcall("serve", "--port", port, NAME_OF_TEST="a port in use")
     assert (said.returncode, "Traceback" in said.stderr) == (2, False)
     assert re.search(rf"port {port} is in use by \S+ \(process {server.process.pid}\)", said.stderr)
     assert "--port" in said.stderr
+    wait_for(lambda: not _processes_with("NAME_OF_TEST=a port in use"))  # the first worker has ended
 
 
 @pytest.mark.parametrize(
