@@ -24,11 +24,11 @@ pytestmark = pytest.mark.long
 
 def _processes_with(variable: str) -> list[str]:
     """The processes with a variable of the environment."""
-    found = []
+    names = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # of another user, or it has ended
-            found += [process.name] * (variable.encode() in (process / "environ").read_bytes())
-    return found
+            names += [process.name] * (variable.encode() in (process / "environ").read_bytes())
+    return names
 
 
 @pytest.fixture(scope="module")

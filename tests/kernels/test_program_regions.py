@@ -60,7 +60,7 @@ def test_slices_of_one_array_share_an_exchange(run):
     assert permutes.bytes_per_device == 2 * 3 * 5 * 8  # three rows from each neighbor
 
 
-def test_equal_regions_are_traced_once_and_name_their_own_steps(run, monkeypatch):
+def test_equal_regions_are_traced_once_with_the_names_of_their_steps(run, monkeypatch):
     write, rows, traced = GraphWriter(), 24, []
     monkeypatch.setattr(region_programs, "pieces_of", lambda *args: traced.append(args) or pieces_of(*args))
     value, x = write.x(0), np.random.default_rng(5).normal(size=(rows, 5))

@@ -11,10 +11,8 @@ from servers import running_server
 import shardcall as sc
 
 # Programs are compared element by element, and what failed in one of them may be reported in a later one.
-pytestmark = [
-    *(pytest.mark.long, pytest.mark.fuzz),
-    *map(pytest.mark.filterwarnings, ("ignore::shardcall.ElementReadWarning", "ignore::shardcall.FailedCallWarning")),
-]
+_IGNORED = "ignore::shardcall.ElementReadWarning", "ignore::shardcall.FailedCallWarning"
+pytestmark = [pytest.mark.long, pytest.mark.fuzz, *map(pytest.mark.filterwarnings, _IGNORED)]
 
 BLOCKS = 20
 EAGER, TRACED, VALUES = 37_500 // BLOCKS, 12_500 // BLOCKS, 400 // BLOCKS

@@ -38,7 +38,7 @@ _MAX_STOP_S = 4.5  # after the drain limit; the log then has a moment
 _POLL_S = 0.5  # a signal that another thread receives does not interrupt a wait of the main thread
 
 
-def serve(settings: Settings, first_worker: WorkerProcess | None, stop_with_stdin: bool = False) -> int:
+def serve(settings: Settings, first_worker: WorkerProcess | None = None, stop_with_stdin: bool = False) -> int:
     """Serves until a signal; returns the process's exit status.
 
     Prints one line on standard output when the server is ready. SIGTERM, SIGINT and the end of its terminal
@@ -48,7 +48,7 @@ def serve(settings: Settings, first_worker: WorkerProcess | None, stop_with_stdi
 
     Args:
         settings: the settings.
-        first_worker: the worker of the first mesh; None if workers are on other hosts.
+        first_worker: the worker of the first mesh, if it has been started.
         stop_with_stdin: also stop at the end of standard input, as for a server owned by the program that started it.
 
     Raises:

@@ -99,17 +99,17 @@ class FusedRegion:
             types: the types of its values.
         """
         values = [*(placed.value for placed in self.inputs), *(Value(i, 0) for i in self.calls)]
-        places: dict[Value | Constant, int] = {value: k for k, value in enumerate(dict.fromkeys(values))}
+        positions: dict[Value | Constant, int] = {value: k for k, value in enumerate(dict.fromkeys(values))}
         nodes = [(i - self.first_step, plan.nodes[i]) for i in self.calls]
         return (
             tuple(
-                (i, node.kernel, node.problem, node.out_specs, tuple(places.get(o, o) for o in node.operands))
+                (i, node.kernel, node.problem, node.out_specs, tuple(positions.get(o, o) for o in node.operands))
                 for i, node in nodes
             ),
-            tuple((places[value], types[value], spec) for value, spec in self.inputs),
-            tuple((places[value], plan.specs[value]) for value in self.outputs),
+            tuple((positions[value], types[value], spec) for value, spec in self.inputs),
+            tuple((positions[value], plan.specs[value]) for value in self.outputs),
             tuple(self.blocks.items()),
-            tuple((places[value], spec, tuple(of.items())) for (value, spec), of in self.margins.items()),
+            tuple((positions[value], spec, tuple(of.items())) for (value, spec), of in self.margins.items()),
         )
 
     def first_taker(self, plan: GraphPlan, placed: Placed) -> int:
