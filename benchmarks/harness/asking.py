@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -112,12 +113,14 @@ class Server:
         unix_address: "unix:/path"; empty without a Unix socket.
         pid: the process id of the front end.
         worker_pid: the process id of the mesh worker.
+        start_s: the seconds from the command to the line that it is ready.
     """
 
     address: str
     unix_address: str
     pid: int
     worker_pid: int
+    start_s: float
 
 
 @contextmanager
@@ -134,13 +137,15 @@ def server(folder: Path, *, tuned: bool, environment: Mapping[str, str] | None =
     command += ["--log-level", "warning", *([] if tuned else ["--no-tune-allocator"])]
     unix = ["--unix-socket", str(path)] if _has_option("--unix-socket") else []
     added = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"} | dict(environment or {})
+    began = time.perf_counter()
     with subprocess.Popen([*command, *unix], stdin=-1, stdout=-1, text=True, env=added) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         match = _READY.match(process.stdout.readline())
+        start_s = time.perf_counter() - began
         if not match:
             sys.exit("the server did not become ready; its error stands above")
-        yield Server(match[1], f"unix:{path}" if unix else "", process.pid, children_of(process.pid)[0])
+        yield Server(match[1], f"unix:{path}" if unix else "", process.pid, children_of(process.pid)[0], start_s)
         process.stdin.close()
 
 

@@ -15,6 +15,7 @@ from shardcall_server.compilation.analysis import bytes_by_step, collectives
 from shardcall_server.compilation.program import build_mesh
 from shardcall_server.kernels.graphs import region_programs
 from shardcall_server.kernels.graphs.regions import pieces_of
+from shardcall_server.kernels.graphs.step_scopes import steps_of
 
 GRAPH = KERNELS["graph"]
 
@@ -74,6 +75,15 @@ def test_equal_regions_are_traced_once_with_the_names_of_their_steps(run, monkey
     for _ in range(6):
         x[1:-1] = (x[:-2] + x[2:] + x[1:-1]) * 0.25
     assert np.allclose(result, x)
+
+
+def test_the_exchange_of_an_input_in_another_layout_belongs_to_the_call_that_takes_it(run):
+    write, rows = GraphWriter(), 96
+    value = write("multiply", smoothed(write, write.x(0), rows, 8), write.x(1))
+    x, specs = ArrayType((rows, 8), np.dtype("f8")), [("x", None), (None, "x")]
+    program = run.program(GRAPH, x, x, graph=write.graph(value), mesh={"x": 8}, in_specs=specs)
+    assert bytes_by_step(program.compiled.as_text())[7,] >= rows * 8  # of the block of a device
+    assert steps_of("jit(composed)/step4/jit(plus2)/shard_map/plus3/ppermute") == (7,)
 
 
 def test_slices_of_an_axis_that_is_not_sharded_send_nothing(run):

@@ -3,12 +3,16 @@
 import inspect
 import os
 import platform
+from unittest.mock import MagicMock
 
 import pytest
+import typer
 from rows import rows
 
 from shardcall_core.wire import variables
+from shardcall_server.commands import serve as command
 from shardcall_server.commands.serve import serve
+from shardcall_server.frontend import serving
 from shardcall_server.frontend.serving import serve as run_server
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.setting_groups import GROUPS
@@ -129,6 +133,14 @@ def test_another_system_than_linux_is_named(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs on this one"):
         run_server(Settings())
+
+
+def test_a_first_worker_that_cannot_be_started_is_left_to_the_front_end(monkeypatch):
+    monkeypatch.setattr(command, "WorkerProcess", MagicMock(side_effect=BlockingIOError(11, "no process")))
+    monkeypatch.setattr(serving, "serve", lambda _, worker, **options: 7 if worker is None else 0)
+    with pytest.raises(typer.Exit) as ended:
+        command.serve(tune_allocator=False)
+    assert ended.value.exit_code == 7
 
 
 def test_limits_of_memory_that_are_not_set_are_parts_of_the_hosts():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from shardcall_server.frontend.workers.process import WorkerProcess
 from shardcall_server.launcher import ensure_environment
 from shardcall_server.process_limits import thread_advice
 from shardcall_server.setting_groups import GROUPS
-from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, SettingsError
+from shardcall_server.settings import ENVIRONMENT_ONLY, ENVIRONMENT_PREFIX, Settings, SettingsError
 from shardcall_server.settings_sources import load_settings
 
 _METAVARS: dict[Any, str] = {int: "N", float: "SECONDS"}
@@ -32,8 +33,7 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
         settings = load_settings({k: v for k, v in flags.items() if v is not None}, config)
         if settings.tune_allocator:
             ensure_environment()
-        # The worker imports JAX while this process imports the front end.
-        worker = None if settings.hosts else WorkerProcess(settings.device_platform, settings.log_level)
+        worker = _first_worker(settings)  # it imports JAX while this process imports the front end
         from shardcall_server.frontend.serving import serve as run_server
 
         status = run_server(settings, worker, stop_with_stdin=exit_with_stdin)
@@ -47,6 +47,16 @@ def serve(config: Path | None = None, exit_with_stdin: bool = False, **flags: An
         typer.echo(f"shardcall: the server could not be started ({reason}); {thread_advice()}", err=True)
         raise typer.Exit(2) from None
     raise typer.Exit(status)
+
+
+def _first_worker(settings: Settings) -> WorkerProcess | None:
+    """Starts the first worker; None if workers are on other hosts, or if that fails, which the front end repeats."""
+    if settings.hosts or sys.platform != "linux":
+        return None
+    try:
+        return WorkerProcess(settings.device_platform, settings.log_level)
+    except OSError:
+        return None
 
 
 def _signature() -> inspect.Signature:

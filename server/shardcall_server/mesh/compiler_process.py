@@ -25,7 +25,7 @@ from shardcall_worker.v1 import link_pb2
 
 _TEST_NICENESS = 10
 _TESTER_IDLE_S = 30.0
-_WARM_UP_AFTER_S = 1.0  # without a job: the worker has started then
+_WARM_UP_AFTER_S = 0.2  # without a job: the worker has started then
 _MAX_RETAINED_BYTES = 256 << 20  # of caches and of the heap; a process that keeps more ends after its job
 
 

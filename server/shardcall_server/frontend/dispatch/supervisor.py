@@ -28,6 +28,7 @@ _BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 _MAX_FAILED_STARTS = 3  # a mesh that never became ready is misconfigured
 _WARM_UP_SHARE = 0.5  # of the time limit of a start
 
+_SPARE_IDLE_S, _SPARE_WITHIN_S = 1.0, 10.0  # when spares start, so that their imports delay no first calls
 _STARTING = "waiting for the mesh to start"
 
 WarmUp = Callable[[MeshSession, ProgramCache], None]
@@ -117,6 +118,7 @@ class MeshSupervisor:
         self._stopping = threading.Event()  # no other session starts
         self._failures = 0
         self._never_ready = True
+        self._ready_s = 0.0  # for which the mesh has been ready, in the watchdog's ticks
         self._watchdog = Watchdog(config.limits, self._tick)
         self._thread = threading.Thread(target=self._supervise, name="mesh-supervisor", daemon=True)
         self._thread.start()
@@ -227,8 +229,10 @@ class MeshSupervisor:
         self._workers.tick(passed_s)
         if (session := self.session) is not None:
             session.quarantine.isolation.wake()
+        self._ready_s = self._ready_s + passed_s if self._mesh_history.is_ready else 0.0
         if self._mesh_history.is_ready:
-            self._workers.start_spares()
+            if self._ready_s > _SPARE_WITHIN_S or (session is not None and session.idle_s > _SPARE_IDLE_S):
+                self._workers.start_spares()
             if (mesh := self._last) is not None and not mesh.session.ended:
                 self._config.adopt(mesh)
 

@@ -18,8 +18,8 @@ _SPARE_EVERY_S = 10.0  # a spare that crashes repeatedly must not keep the machi
 class Workers:
     """The worker processes of one server.
 
-    One thread starts every worker and runs as long as the front end: Linux kills a worker when the *thread* that
-    started it exits.
+    One thread starts every worker but the first and runs as long as the front end: Linux kills a worker when the
+    *thread* that started it exits.
 
     Args:
         platform: the platform of their devices; empty for JAX's default.
@@ -54,7 +54,7 @@ class Workers:
         """
         with self._lock:
             first, self._first = self._first, None
-            if first is not None:
+            if first is not None and not self._closed:
                 return [first], False
             future, self._spare = self._spare, None
             if future is not None and future.exception() is None and not future.result().ended:
@@ -82,9 +82,11 @@ class Workers:
 
     def close(self) -> None:
         """Kills the first worker, if it was not acquired, and the spare, and starts no more."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            first, self._first = self._first, None
         self._starter.shutdown(cancel_futures=True)
-        for idle in (self._first, _started(self._spare)):
+        for idle in (first, _started(self._spare)):
             if idle is not None:
                 idle.kill()
                 idle.terminate()

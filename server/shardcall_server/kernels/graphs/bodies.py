@@ -30,7 +30,7 @@ from shardcall_server.kernels.graphs.plan import (
     types_of,
 )
 from shardcall_server.kernels.graphs.region_programs import region_program
-from shardcall_server.kernels.graphs.regions import FusedRegion, RegionPlanner, Step
+from shardcall_server.kernels.graphs.regions import FusedRegion, Placed, RegionPlanner, Step
 from shardcall_server.kernels.graphs.sealing import is_sealed, sealed
 from shardcall_server.kernels.graphs.step_scopes import scope_of
 
@@ -127,16 +127,13 @@ class GraphBodies:
             jitted = {key: jax.jit(run) if counts[key] > 1 else run for key, run in programs.items()}
             for i in one_by_one if is_differentiated() else steps:
                 if isinstance(i, FusedRegion):
-                    placed = (
-                        resharded(values[value], types[value], plan.specs[value], spec, axes, mesh)
-                        for value, spec in i.inputs
-                    )
+                    inputs = [_placed(i, item, values, types, plan, axes, mesh) for item in i.inputs]
                     key = regions[i.first_step]
                     if key not in jitted:
                         run = region_program(i, plan, types, axes, mesh)
                         jitted[key] = jax.jit(run) if counts[key] > 1 else run
                     with jax.named_scope(scope_of(i.first_step)):
-                        values.update(zip(i.outputs, jitted[key](*placed), strict=True))
+                        values.update(zip(i.outputs, jitted[key](*inputs), strict=True))
                     continue
                 node = plan.nodes[i]
                 with jax.named_scope(scope_of(i)):
@@ -175,6 +172,21 @@ def resharded(
         return array
     shape = padded_shape(array_type.shape, needs, axes)
     return moved(lambda bits: fit(fit(bits, array_type.shape), shape), array, mesh=mesh, specs=(has, needs))
+
+
+def _placed(
+    region: FusedRegion,
+    item: Placed,
+    values: Mapping[Value, jax.Array],
+    types: Mapping[Value, ArrayType],
+    plan: GraphPlan,
+    axes: MeshAxes,
+    mesh: jax.sharding.Mesh,
+) -> jax.Array:
+    """Returns an input of a region in the layout that it needs."""
+    value, spec = item
+    with jax.named_scope(scope_of(region.first_taker(plan, item))):
+        return resharded(values[value], types[value], plan.specs[value], spec, axes, mesh)
 
 
 def all_resharded(

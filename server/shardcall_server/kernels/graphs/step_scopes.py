@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_STEP = re.compile(r"\b(step|plus)(\d+)\b")
+_STEP = re.compile(r"(?<!jit\()\b(step|plus)(\d+)\b")  # programs have the names of kernels
 
 
 def scope_of(index: int) -> str:
