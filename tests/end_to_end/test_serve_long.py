@@ -7,8 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,15 +18,6 @@ import shardcall as sc
 from shardcall import aio
 
 pytestmark = pytest.mark.long
-
-
-def _processes_with(variable: str) -> list[str]:
-    """The processes with a variable of the environment."""
-    names = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # of another user, or it has ended
-            names += [process.name] * (variable.encode() in (process / "environ").read_bytes())
-    return names
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +43,10 @@ def test_a_port_in_use_is_reported_with_its_holder_and_a_remedy(server):
     assert (said.returncode, "Traceback" in said.stderr) == (2, False)
     assert re.search(rf"port {port} is in use by \S+ \(process {server.process.pid}\)", said.stderr)
     assert "--port" in said.stderr
-    wait_for(lambda: not _processes_with("NAME_OF_TEST=a port in use"))  # the first worker has ended
+    search = "grep -las 'NAME_OF_TEST=a port in use' /proc/[0-9]*/environ"
+    wait_for(
+        lambda: not subprocess.run(search, shell=True, stdout=-1, check=False).stdout
+    )  # the first worker has ended
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,7 @@ from rows import rows
 
 from shardcall_core.wire import variables
 from shardcall_server.commands import serve as command
-from shardcall_server.commands.serve import serve
 from shardcall_server.frontend import serving
-from shardcall_server.frontend.serving import serve as run_server
 from shardcall_server.host_memory import memory_bytes
 from shardcall_server.setting_groups import GROUPS
 from shardcall_server.settings import Settings, SettingsError
@@ -121,7 +119,7 @@ def test_a_mesh_is_read(monkeypatch):
 
 
 def test_every_setting_is_an_option_of_serve_and_belongs_to_one_group():
-    options = {*inspect.signature(serve).parameters, "token"}  # others see the arguments of a command
+    options = {*inspect.signature(command.serve).parameters, "token"}  # others see the arguments of a command
     assert options == {*Settings.model_fields, "config", "exit_with_stdin"}
     grouped = [name for group in GROUPS for name in group.model_fields]
     assert sorted(grouped) == sorted(Settings.model_fields)
@@ -132,15 +130,14 @@ def test_every_setting_is_an_option_of_serve_and_belongs_to_one_group():
 def test_another_system_than_linux_is_named(monkeypatch):
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(SettingsError, match=r"needs Linux.*this is Darwin.*the client runs on this one"):
-        run_server(Settings())
+        serving.serve(Settings())
 
 
 def test_a_first_worker_that_cannot_be_started_is_left_to_the_front_end(monkeypatch):
     monkeypatch.setattr(command, "WorkerProcess", MagicMock(side_effect=BlockingIOError(11, "no process")))
     monkeypatch.setattr(serving, "serve", lambda _, worker, **options: 7 if worker is None else 0)
-    with pytest.raises(typer.Exit) as ended:
+    with pytest.raises(typer.Exit, check=lambda error: error.exit_code == 7):
         command.serve(tune_allocator=False)
-    assert ended.value.exit_code == 7
 
 
 def test_limits_of_memory_that_are_not_set_are_parts_of_the_hosts():
