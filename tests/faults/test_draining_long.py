@@ -115,7 +115,7 @@ class FrontEnd:
     address, hosts_address = "127.0.0.1:1", ""
     check_warm_up = introduce = introduce_page = lambda *_: None
 
-    def __init__(self, settings):
+    def __init__(self, *_):
         pass
 
     def wait_ready(self, stop):

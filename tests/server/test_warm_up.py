@@ -145,7 +145,7 @@ def test_a_folder_that_others_may_write_to_is_neither_read_nor_written(folder):
     (folder / "call_history.json").write_text('{"format": 1, "calls": []}')
     with capture_logs() as logs:
         record(folder, "diff")
-    assert len(logs) == 1
+    assert [log["log_level"] for log in logs].count("warning") == 1  # beside what earlier warm-ups say
     assert json.loads((folder / "call_history.json").read_text())["calls"] == []
 
 
