@@ -22,6 +22,8 @@ _CDF = (0.319381530, -0.356563782, 1.781477937, -1.821255978, 1.330274429)
 """Coefficients of the normal distribution function: Abramowitz and Stegun, 26.2.17."""
 _MANDELBROT_ITERATIONS = 10
 _SOFTENING = 0.01
+_STEP = 0.01
+_LEAPFROG_STEPS = 10
 _BINS = 100
 
 
@@ -243,6 +245,45 @@ def jacobi_2d(xp: Any, a: Any, b: Any) -> Any:
     return a, b
 
 
+def leapfrog(xp: Any, positions: Any, velocities: Any, masses: Any) -> Any:
+    """Returns positions and velocities of bodies after some steps, and their kinetic energy."""
+    acceleration = n_body(xp, positions, masses)
+    for _ in range(_LEAPFROG_STEPS):
+        velocities = velocities + 0.5 * _STEP * acceleration
+        positions = positions + _STEP * velocities
+        acceleration = n_body(xp, positions, masses)
+        velocities = velocities + 0.5 * _STEP * acceleration
+    return positions, velocities, 0.5 * xp.sum(masses[:, None] * velocities * velocities)
+
+
+def fft_by_stages(xp: Any, x: Any) -> Any:
+    """Returns the Fourier transform of a vector whose size is a power of two, by Stockham's method."""
+    y = xp.reshape(x, (x.shape[0], 1))
+    while y.shape[0] > 1:
+        half = y.shape[0] // 2
+        upper, lower = y[:half], y[half:]
+        factors = xp.exp(-1j * math.pi / half * xp.arange(half))[:, None]
+        y = xp.concatenate([upper + lower, (upper - lower) * factors], axis=1)
+    return y[0]
+
+
+def floyd(xp: Any, distances: Any) -> Any:
+    """Returns the lengths of the shortest paths between all nodes of a graph, by the lengths of its edges."""
+    for k in range(distances.shape[0]):
+        distances = xp.minimum(distances, distances[:, k, None] + distances[None, k])
+    return distances
+
+
+def mandelbrot_masks(xp: Any, c: Any) -> Any:
+    """Returns as `mandelbrot` after how many iterations points have left the circle, and computes only the others."""
+    z, count = xp.zeros_like(c), xp.zeros(c.shape, dtype=np.int64)
+    for n in range(1, 2 * _MANDELBROT_ITERATIONS + 1):
+        is_inside = xp.abs(z) < 2.0
+        count = assigned(xp, count, is_inside, n)
+        z = assigned(xp, z, is_inside, z[is_inside] ** 2 + c[is_inside])
+    return count
+
+
 def _random() -> np.random.Generator:
     return np.random.default_rng(0)
 
@@ -334,6 +375,28 @@ def _heat_arguments(_nbytes: int) -> Arguments:
     return (_random().normal(size=(1024, 1024)),)
 
 
+def _leapfrog_arguments(_nbytes: int) -> Arguments:
+    positions, velocities = _random().normal(size=(2, 104, 3))
+    return positions, velocities, _random().uniform(1, 2, 104)
+
+
+def _fft_arguments(_nbytes: int) -> Arguments:
+    real, imaginary = _random().normal(size=(2, 1024))
+    return (real + 1j * imaginary,)
+
+
+def _small_sea_water_arguments(_nbytes: int) -> Arguments:
+    return tuple(a[:400, :10] for a in _sea_water_arguments(400 * 1024 * 8))
+
+
+def _floyd_arguments(_nbytes: int) -> Arguments:
+    return (_random().uniform(1, 100, (104, 104)),)
+
+
+def _small_mandelbrot_arguments(_nbytes: int) -> Arguments:
+    return (np.linspace(-2.25, 0.75, 120)[:, None] + 1j * np.linspace(-1.25, 1.25, 100),)
+
+
 def _jacobi_arguments(shape: tuple[int, ...]) -> Callable[[int], Arguments]:
     return lambda _nbytes: tuple(_random().normal(size=(2, *shape)))
 
@@ -364,3 +427,12 @@ SMALL_CASES: Mapping[str, Case] = {
     "jacobi_2d": Case("jacobi_2d, 150², 50 steps", jacobi_2d, _jacobi_arguments((150, 150)), steps=50, is_writing=True),
 }
 """The programs whose sizes are fixed, by name."""
+
+EAGER_CASES: Mapping[str, Case] = {
+    "leapfrog": Case("104 bodies, 10 steps", leapfrog, _leapfrog_arguments),
+    "fft_by_stages": Case("Fourier transform of 1,024 points by stages", fft_by_stages, _fft_arguments),
+    "sea_water_400": Case("equation of state of sea water, 400 × 10", sea_water, _small_sea_water_arguments),
+    "floyd": Case("shortest paths of 104 nodes", floyd, _floyd_arguments),
+    "mandelbrot_masks": Case("Mandelbrot by masks, 20 iterations", mandelbrot_masks, _small_mandelbrot_arguments),
+}
+"""The programs of small arrays that are run call by call, by name."""

@@ -1,4 +1,4 @@
-"""Twenty functions of NumPy on an array of 400 × 10 over eight devices, by `jax.numpy` or by a client.
+"""Twenty functions of NumPy on an array of 400 × 10, and small programs, over eight devices: `jax.numpy` or a client.
 
 python -m peers.function_calls [ADDRESS]
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from harness.answering import Answer, answer
+from peers.program_jobs import are_close, arrays_of, run_numpy
+from program_cases import DEVICES, EAGER_CASES
 
 FUNCTIONS: Mapping[str, Callable[[Any, Any, Any], Any]] = MappingProxyType(
     {
@@ -55,15 +58,29 @@ def _called(functions: Any, arrays: Any, rounds: int) -> Answer:
     return {"seconds": seconds}
 
 
+def _ran(functions: Any, put: Callable[[Any], Any]) -> Answer:
+    """Returns the seconds of a run of each program with its results read; "right" if all are close to NumPy's."""
+    seconds, right = [], True
+    for case in EAGER_CASES.values():
+        values = case.arguments(0)
+        arguments = list(map(put, values))
+        began = time.perf_counter()
+        results = arrays_of(run_numpy(case, *arguments, xp=functions))
+        seconds.append(time.perf_counter() - began)
+        right = right and are_close(arrays_of(run_numpy(case, *values)), results)
+    return {"seconds": seconds, "right": right}
+
+
 def main() -> None:
     """Answers until standard input ends."""
-    functions: Any = np
-    arrays: Any
+    functions: Any
+    put: Callable[[Any], Any]
     if len(sys.argv) > 1:
         import shardcall  # noqa: PLC0415  # the other process has none
 
         client = shardcall.connect(sys.argv[1])
-        arrays = tuple(client.put(x, mesh=shardcall.Mesh(x=8), spec=("x", None)) for x in _OPERANDS)
+        functions = client.xp
+        put = partial(client.put, mesh=shardcall.Mesh(x=DEVICES), spec=("x",))
     else:
         import jax  # noqa: PLC0415  # nor has this one
 
@@ -71,8 +88,16 @@ def main() -> None:
 
         jax_job.configure()
         functions = jax.numpy
-        arrays = tuple(jax.device_put(x, jax_job.row_sharding(jax_job.DEVICES)) for x in _OPERANDS)
-    answer({"call": lambda rounds: _called(functions, arrays, rounds), "start": lambda _: {"seconds": [0.0]}})
+        put = partial(jax.device_put, device=jax_job.row_sharding(DEVICES))
+
+    arrays = tuple(map(put, _OPERANDS))
+    answer(
+        {
+            "call": lambda rounds: _called(functions, arrays, rounds),
+            "programs": lambda _: _ran(functions, put),
+            "start": lambda _: {"seconds": [0.0]},
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from harness.answering import SHARDED_FROM_BYTES, NDArray
 
 DEVICES = 8
 NAMES = ("diff", "halo")
-_ROWS = PartitionSpec("x", None)
+_ROWS = PartitionSpec("x")
 
 
 def configure() -> None:
