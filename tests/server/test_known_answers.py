@@ -81,7 +81,7 @@ def start(run) -> object:
 @pytest.fixture
 def runner(tmp_path, monkeypatch, request):
     """A strict runner with a file in the test's folder, which runs no test by itself unless the test requests it."""
-    monkeypatch.setattr(module, "_QUIET_S", 3600.0)
+    monkeypatch.setattr(module, "QUIET_S", 3600.0)
     started_runner = KnownAnswerRunner(Verdicts(str(tmp_path)), is_strict=getattr(request, "param", True))
     yield started_runner
     started_runner.close()
@@ -112,7 +112,7 @@ def test_a_call_waits_for_the_tests_of_its_kernel_which_run_once(runner, start):
 
 
 def test_between_tests_the_mesh_rests_unless_a_call_waits(runner, start, monkeypatch):
-    monkeypatch.setattr(module, "_QUIET_S", 0.0)
+    monkeypatch.setattr(module, "QUIET_S", 0.0)
     monkeypatch.setattr(module, "_REST", 1e9)
     start(runner, worker := host())
     wait_for(lambda: runner.state().pending == 1)

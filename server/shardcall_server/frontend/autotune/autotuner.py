@@ -10,8 +10,8 @@ from shardcall_server.frontend.autotune.tuning_cache import TuningCache
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.keys import TuningKey
 from shardcall_server.frontend.programs.task_thread import TaskThread
+from shardcall_server.frontend.workers.session import QUIET_S
 
-QUIET_S = 1.0  # the idle time of the mesh before a trial: candidates are not compiled between first calls
 _POLL_S = 0.1
 _MAX_SCHEDULED = 1024
 

@@ -9,12 +9,13 @@ from functools import partial
 
 from shardcall.v1 import kernel_pb2
 from shardcall_core.locks import check_held
-from shardcall_server.frontend.autotune.autotuner import QUIET_S, Autotuner
+from shardcall_server.frontend.autotune.autotuner import Autotuner
 from shardcall_server.frontend.autotune.trial import Trial, TrialConfig
 from shardcall_server.frontend.autotune.tuning_result import TuningResult
 from shardcall_server.frontend.programs.cache_entry import CacheEntry
 from shardcall_server.frontend.programs.keys import CallKey, TuningKey
 from shardcall_server.frontend.programs.program_compiler import Compilation, ProgramCompiler, StrategyPolicy
+from shardcall_server.frontend.workers.session import QUIET_S
 from shardcall_worker.v1 import link_pb2
 
 _MIN_TIMED_BYTES = 64 << 10  # a smaller call takes longer to reach the mesh than with any strategy

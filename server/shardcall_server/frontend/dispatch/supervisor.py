@@ -19,7 +19,7 @@ from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.exit_reason import ExitReason, StopRequest
 from shardcall_server.frontend.workers.mesh_history import MeshHistory
-from shardcall_server.frontend.workers.session import MeshSession
+from shardcall_server.frontend.workers.session import QUIET_S, MeshSession
 from shardcall_server.frontend.workers.watchdog import Watchdog, WatchLimits
 from shardcall_server.frontend.workers.worker import Worker, WorkerSource
 from shardcall_worker.v1 import link_pb2
@@ -28,7 +28,7 @@ _BACK_OFF_S = (0.0, 0.0, 0.5, 1.0, 2.0, 5.0)
 _MAX_FAILED_STARTS = 3  # a mesh that never became ready is misconfigured
 _WARM_UP_SHARE = 0.5  # of the time limit of a start
 
-_SPARE_IDLE_S, _SPARE_WITHIN_S = 1.0, 10.0  # when spares start, so that their imports delay no first calls
+_SPARE_WITHIN_S = 10.0  # when spares start even if the mesh is not quiet
 _STARTING = "waiting for the mesh to start"
 
 WarmUp = Callable[[MeshSession, ProgramCache], None]
@@ -231,7 +231,7 @@ class MeshSupervisor:
             session.quarantine.isolation.wake()
         self._ready_s = self._ready_s + passed_s if self._mesh_history.is_ready else 0.0
         if self._mesh_history.is_ready:
-            if self._ready_s > _SPARE_WITHIN_S or (session is not None and session.idle_s > _SPARE_IDLE_S):
+            if self._ready_s > _SPARE_WITHIN_S or (session is not None and session.idle_s > QUIET_S):
                 self._workers.start_spares()
             if (mesh := self._last) is not None and not mesh.session.ended:
                 self._config.adopt(mesh)

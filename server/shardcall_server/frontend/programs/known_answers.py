@@ -22,10 +22,9 @@ from shardcall_server.frontend.programs.verdicts import Verdict, Verdicts
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.workers.command import known_answer_key
 from shardcall_server.frontend.workers.isolation import IsolatedError
-from shardcall_server.frontend.workers.session import MeshSession, SessionEndedError
+from shardcall_server.frontend.workers.session import QUIET_S, MeshSession, SessionEndedError
 from shardcall_worker.v1 import known_answer_pb2, link_pb2
 
-_QUIET_S = 1.0  # the idle time of the mesh before a test: none is compiled between first calls
 _LATEST_S = 60.0  # after its first use a kernel is tested, even if the mesh is busy
 _REST = 9  # pause after a test, in its durations, unless its kernels are in use: tests take a tenth of the time at most
 _MAX_NAMED = 100  # calls of untested kernels that the log names if the test fails
@@ -254,7 +253,7 @@ class KnownAnswerRunner(TaskThread[tuple[MeshSession, _Test]]):
         is_used = test.used_at_s < math.inf
         if not session.idle or (now < self._next_test_at_s and not is_used):
             return False
-        return session.newest_call_id == self._test_call_id or session.idle_s >= _QUIET_S
+        return session.newest_call_id == self._test_call_id or session.idle_s >= QUIET_S
 
     def _ask(self, session: MeshSession, test: _Test, message: link_pb2.FrontEndMessage) -> link_pb2.WorkerMessage:
         while True:

@@ -41,6 +41,9 @@ from shardcall_worker.v1 import link_pb2
 LAUNCH_ORDER = 20
 """The order of the launch lock, under which only leaves are taken."""
 
+QUIET_S = 1.0
+"""The idle time of the mesh after which the server does work of its own: none is done between first calls."""
+
 _ATTACH_BYTES = 64 << 10  # for the messages that attach memory files before a command
 _MAX_SHOWN = 300  # characters of a line
 _OTHERS_S = 0.3  # workers that exit because another exited may be noticed first
