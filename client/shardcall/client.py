@@ -832,7 +832,7 @@ class Client(KernelMethods[Result[Any]]):
         if (here := find_remote_array(x)) is not None:
             return BucketedArray.of(self.xp.array(here, mesh=mesh, spec=spec), normalize_axis_index(axis, here.ndim))
         array = as_operand(x, "x")
-        bucket = Bucket(normalize_axis_index(axis, array.ndim), array.shape[axis])
+        bucket = Bucket.of(normalize_axis_index(axis, array.ndim), array.shape[axis])
         return BucketedArray(self.put(np.pad(array, bucket.widths(array.ndim)), mesh=mesh, spec=spec), bucket)
 
     def get(self, array: Handle, /, *, timeout: float | None = DEFAULT_TIMEOUT_S) -> NDArray:

@@ -1,4 +1,4 @@
-"""Arrays with one axis rounded up: results are NumPy's."""
+"""Arrays with one axis rounded up, and elements of masks, which are computed so: results are NumPy's."""
 
 import numpy as np
 import pytest
@@ -59,3 +59,47 @@ def test_padding_makes_no_call_right(client, call):
         eval(call, {"np": np, "h": client.bucket(table(57), mesh=MESH)})
     with pytest.raises(np.exceptions.AxisError):
         client.bucket(table(5), axis=2)
+
+
+OF_ELEMENTS = {
+    "arithmetic": lambda x, m: x[m] ** 2 / 3 + x[m] - 1,
+    "a mask of them": lambda x, m: x[m][x[m] > 7],
+    "functions": lambda x, m: np.where(x[m] > 0, np.sqrt(abs(x[m])), -1),
+    "exact reductions": lambda x, m: np.stack(
+        [x[m].min(), x[m].argmax(), np.count_nonzero(x[m] > 0), (x[m] < 9).any()]
+    ),
+    "other reductions": lambda x, m: x[m].sum() + x[m].mean(),
+    "sorted": lambda x, m: np.sort(x[m])[::-1],
+    "rows": lambda x, m: x[m[:, 0]] * 2 + x[m[:, 0], :1],
+    "taken where not 0": lambda x, m: x[:, 2][np.nonzero(x[:, 1] > 0)[0]],
+    "joined with others": lambda x, m: np.concatenate([x[m], x[:, 0], x[~m]]),
+    "integers to powers": lambda x, m: (2 ** abs(x[m].astype(int) % 5)) ** 2,
+}
+
+
+def changes(x, m):
+    x[m] = x[m] * 3 + 1
+    x[m[:, 1]] = x[m[:, 1]] - x[m[:, 1], :1]
+    x[np.nonzero(m)] = 5
+    x[x[:, 3] > 0, 1] += 2
+    elements, negative = x[m], x[x < 0]
+    elements += 1
+    np.multiply(elements, elements, out=elements)
+    elements[1:3], part = -7, elements[2:9]
+    part *= 2
+    x[x < 0] = negative - 3
+    return np.concatenate([x.ravel(), elements, elements + 1, part])
+
+
+def check_elements(client, names, least):
+    x = table(41)
+    for name in names:
+        if least < 100 or "reduction" not in name:
+            h = client.put(x, mesh=MESH)
+            same(OF_ELEMENTS[name](h, h > least), OF_ELEMENTS[name](x, x > least))
+    if least < 100:
+        same(changes(client.put(x, mesh=MESH), client.put(x > least)), changes(x, x > least))
+
+
+def test_elements_of_masks_are_numpys(client):
+    check_elements(client, ("arithmetic", "a mask of them", "exact reductions"), 3)

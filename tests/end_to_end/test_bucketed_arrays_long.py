@@ -5,7 +5,7 @@ import copy
 import numpy as np
 import pytest
 from end_to_end.processes import wait_for
-from end_to_end.test_bucketed_arrays import FUNCTIONS, MESH, WEIGHTS, same, table
+from end_to_end.test_bucketed_arrays import FUNCTIONS, MESH, OF_ELEMENTS, WEIGHTS, check_elements, same, table
 from servers import running_server
 
 import shardcall as sc
@@ -41,6 +41,25 @@ def test_ten_lengths_are_one_program(client, name):
     assert client.usage().programs == programs
 
 
+@pytest.mark.parametrize("least", [-60, 3, 100])  # of all elements, of some, of none
+def test_elements_of_masks_are_numpys(client, least):
+    check_elements(client, OF_ELEMENTS, least)
+
+
+def test_masks_of_many_counts_are_one_program(client):
+    x = table(512)
+    for count in (130, 131, 200, 255, 256):
+        h, expected = client.put(x, mesh=MESH), x.copy()
+        h[np.arange(512) < count], expected[:count] = -70, -70
+        for a in (h, expected):
+            a[a < -60] = a[a < -60] ** 2 - a[a < -60] / 7
+        same(h, expected)
+        client.synchronize()
+        if count == 130:
+            programs = client.usage().programs
+    assert client.usage().programs == programs
+
+
 def test_results_that_have_the_axis_are_bucketed(client):
     h = client.bucket(table(3900), mesh=MESH, spec=sc.P("x"))
     assert (h.shape, h.padded.shape, len(h), h.size) == ((3900, 4), (4096, 4), 3900, 15600)
@@ -53,11 +72,7 @@ def test_results_that_have_the_axis_are_bucketed(client):
 
 
 @pytest.mark.parametrize(
-    ("length", "axis"),
-    [
-        (17, 1),
-        *((length, axis) for length in (0, 1, 2, 7, 9, 16, 100) for axis in (0, 1)),
-    ],
+    ("length", "axis"), [(17, 1), *((length, axis) for length in (0, 1, 2, 7, 9, 16, 100) for axis in (0, 1))]
 )
 def test_any_length_and_axis(client, length, axis):
     x = table(length) if axis == 0 else np.ascontiguousarray(table(length).T)

@@ -17,7 +17,7 @@ from shardcall._src.device_arrays.remote_array import RemoteArray, find_remote_a
 from shardcall._src.device_arrays.views import ARRAYS, VIEWS, read_only_step
 from shardcall.methods import KernelMethods
 from shardcall.methods.kernel_caller import Options, SubmittedArray
-from shardcall.namespace.bucketed_calls import call_bucketed
+from shardcall.namespace.bucketed_calls import call_bucketed, call_padded
 from shardcall.namespace.flattened_calls import call_flattened, is_flattened
 from shardcall.namespace.integers import integer
 from shardcall.namespace.view_steps import view_step
@@ -78,6 +78,10 @@ class NamespaceBase(KernelMethods[SubmittedArray]):
         """Submits a call of any kernel, as `Client.submit`."""
         if BucketedArray in map(type, operands):
             return call_bucketed(self, name, operands, arguments)
+        if any(type(x) is RemoteArray and x._store.padded_axis is not None for x in operands):
+            result = call_padded(self, name, operands, arguments)
+            if result is not None:
+                return result
         if arguments.get("axis", 0) is None and is_flattened(name, operands, arguments):
             return call_flattened(self, name, operands, arguments)
         if name in VIEWS and (x := find_remote_array(operands[0])) is not None and not x._is_scalar:

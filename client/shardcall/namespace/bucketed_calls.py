@@ -9,11 +9,18 @@ from typing import Any
 import numpy as np
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
-from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray, bucket_size
+from shardcall._src.device_arrays.bucketed_array import (
+    Bucket,
+    BucketedArray,
+    bucket_size,
+    with_padding,
+    without_padding,
+)
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall_core.element_types import DType
 from shardcall_core.functions.elementwise import BINARY, UNARY
 from shardcall_core.functions.reductions import WITH_WHERE
+from shardcall_core.functions.type_rules import AVERAGES
 from shardcall_core.types import arrays
 
 
@@ -33,6 +40,28 @@ def call_bucketed(xp: Any, name: str, operands: Sequence[Any], arguments: Mappin
     rule = _RULES.get(name)
     result = None if rule is None else rule(call)
     return call.run(*map(_exact, operands)) if result is None else result
+
+
+def call_padded(xp: Any, name: str, operands: Sequence[Any], arguments: Mapping[str, Any]) -> Any:
+    """Runs a call with the elements of masks among its operands, whose numbers differ, on their padding too.
+
+    Args:
+        xp: as of `call_bucketed`.
+        name: the name of the kernel.
+        operands: the operands.
+        arguments: the parameters and the options.
+
+    Returns:
+        An array whose padding is cut when it is read; None if the call is to run without padding.
+    """
+    rule = _PADDED_RULES.get(name)
+    arrays = [find_remote_array(operand) for operand in operands]
+    if rule is None or any(x is not None and xp.traced(x) is not None for x in arrays):
+        return None
+    found = [None if x is None else with_padding(x) for x in arrays]
+    padded = tuple(x if cut is None else cut for x, cut in zip(operands, found, strict=True))
+    result = rule(_BucketedCall(xp, name, padded, arguments)) if any(cut is not None for cut in found) else None
+    return without_padding(result) if isinstance(result, BucketedArray) else result
 
 
 @dataclass(frozen=True)
@@ -58,6 +87,11 @@ class _BucketedCall:
         if x.bucket.is_exact:
             return x.padded
         return self.xp.where(self.mask(x), x.padded, np.asarray(value, x.dtype))
+
+    def filled_with_last(self, x: BucketedArray) -> Any:
+        """Returns an array with its last elements in its padding."""
+        last = self.xp.minimum(self.xp.arange(x.bucket.size), np.int64(x.bucket.length - 1))
+        return self.xp.take(x.padded, last, axis=x.bucket.axis)
 
     def padded(self, x: Any, bucket: Bucket) -> Any:
         """Returns an array that is not bucketed with zeros as the padding of an axis."""
@@ -85,11 +119,10 @@ def _elementwise(call: _BucketedCall) -> Any:
         result = np.broadcast_shapes(*shapes)
     except ValueError:
         return None  # the call without padding raises the error
-    axes = {(operand.bucket.axis - operand.ndim, operand.bucket.length) for operand in bucketed}
-    (axis, length), *others = axes
+    (bucket, *others) = {operand.bucket.at(operand.bucket.axis - operand.ndim) for operand in bucketed}
+    axis, length = bucket.axis, bucket.length
     if others or result[axis] != length:
         return None
-    bucket = Bucket(len(result) + axis, length)
 
     def with_padding(operand: Any, shape: tuple[int, ...]) -> Any:
         if isinstance(operand, BucketedArray):
@@ -98,10 +131,10 @@ def _elementwise(call: _BucketedCall) -> Any:
             return call.filled(operand, 1) if refuses else operand.padded
         if len(shape) < -axis or shape[axis] != length:
             return operand
-        return call.padded(operand, Bucket(len(shape) + axis, length))
+        return call.padded(operand, bucket.at(len(shape) + axis))
 
     operands = [None if x is None else with_padding(x, shape) for x, shape in zip(call.operands, shapes, strict=True)]
-    return BucketedArray(call.run(*operands), bucket)
+    return BucketedArray(call.run(*operands), bucket.at(len(result) + axis))
 
 
 def _reduction(call: _BucketedCall) -> Any:
@@ -112,7 +145,7 @@ def _reduction(call: _BucketedCall) -> Any:
     axes = _axes(call.arguments.get("axis"), x.ndim)
     if x.bucket.axis not in axes:
         before = 0 if call.arguments.get("keepdims") else sum(axis < x.bucket.axis for axis in axes)
-        return BucketedArray(call.run(x.padded, *others), Bucket(x.bucket.axis - before, x.bucket.length))
+        return BucketedArray(call.run(x.padded, *others), x.bucket.at(x.bucket.axis - before))
     if call.name in _EXTREMES:
         value = _end(x.dtype, highest=call.name.endswith("min"))
         if value is None or (call.name.startswith("arg") and call.arguments.get("axis") is None and x.bucket.axis):
@@ -152,7 +185,7 @@ def _transpose(call: _BucketedCall) -> Any:
     axes = [*range(x.ndim)][::-1] if axes is None else _axes(axes, x.ndim)
     if x.bucket.axis not in axes:
         return None
-    return BucketedArray(call.run(x.padded), Bucket([*axes].index(x.bucket.axis), x.bucket.length))
+    return BucketedArray(call.run(x.padded), x.bucket.at([*axes].index(x.bucket.axis)))
 
 
 def _getitem(call: _BucketedCall) -> Any:
@@ -169,7 +202,7 @@ def _getitem(call: _BucketedCall) -> Any:
         padded = call.xp.pad(padded, widths)
     result = call.run(padded, starts, sizes=(*sizes[:axis], requested, *sizes[axis + 1 :]))
     kept = [i for i in range(result.ndim) if i not in inserted]
-    return BucketedArray(result, Bucket(kept[axis - sum(axis_dropped < axis for axis_dropped in dropped)], size))
+    return BucketedArray(result, Bucket.of(kept[axis - sum(axis_dropped < axis for axis_dropped in dropped)], size))
 
 
 def _setitem(call: _BucketedCall) -> Any:
@@ -192,15 +225,18 @@ def _matmul(call: _BucketedCall) -> Any:
         lengths = [_shape(x)[axis] for x, axis in zip((lhs, rhs), summed, strict=True)]
         if len(set(lengths)) > 1:
             return None
-        buckets = [Bucket(ndim + axis, lengths[0]) for ndim, axis in zip(ndims, summed, strict=True)]
+        sizes = {x.bucket.size for x in (lhs, rhs) if isinstance(x, BucketedArray)}
+        if len(sizes) > 1:
+            return None
+        buckets = [Bucket(ndim + axis, lengths[0], *sizes) for ndim, axis in zip(ndims, summed, strict=True)]
         pairs = zip((lhs, rhs), buckets, strict=True)
         return call.run(*(call.filled(x, 0) if isinstance(x, BucketedArray) else call.padded(x, b) for x, b in pairs))
     if axes == [-2, None]:
         result, axis = call.run(lhs.padded, rhs), -1 if ndims[1] == 1 else -2
-        return BucketedArray(result, Bucket(result.ndim + axis, lhs.bucket.length))
+        return BucketedArray(result, lhs.bucket.at(result.ndim + axis))
     if axes == [None, -1]:
         result = call.run(lhs, rhs.padded)
-        return BucketedArray(result, Bucket(result.ndim - 1, rhs.bucket.length))
+        return BucketedArray(result, rhs.bucket.at(result.ndim - 1))
     return None
 
 
@@ -218,7 +254,7 @@ def _concatenate(call: _BucketedCall) -> Any:
     ):
         return None
     result, end = first.padded, first.bucket.length
-    bucket = Bucket(axis, end + sum(shape[axis] for shape in shapes))
+    bucket = Bucket.of(axis, end + sum(shape[axis] for shape in shapes))
     if (more := bucket.size - result.shape[axis]) > 0:
         result = call.xp.pad(result, [(0, more if i == axis else 0) for i in range(first.ndim)])
     for other, shape in zip(others, shapes, strict=True):
@@ -227,6 +263,47 @@ def _concatenate(call: _BucketedCall) -> Any:
             result = call.xp.call("setitem", result, _exact(other), starts, sizes=shape, steps=(1,) * first.ndim)
         end += shape[axis]
     return BucketedArray(result, bucket)
+
+
+def _exact_reduction(call: _BucketedCall) -> Any:
+    """Sums are exact of integers alone: those of others depend on how elements are shared out among devices."""
+    x = call.operands[0]
+    is_exact = call.name in (*_EXTREMES, "any", "all") or x.dtype.kind in "biu"
+    return _reduction(call) if is_exact and call.name not in AVERAGES else None
+
+
+def _take(call: _BucketedCall) -> Any:
+    x, indices = call.operands
+    axis = call.arguments.get("axis")
+    if isinstance(x, BucketedArray) or not indices.bucket.length or (axis is None and len(_shape(x)) != 1):
+        return None
+    axis = (axis or 0) % len(_shape(x))
+    return BucketedArray(call.run(x, call.filled(indices, 0)), indices.bucket.at(axis + indices.bucket.axis))
+
+
+def _put_at(call: _BucketedCall) -> Any:
+    x, values, *indices = call.operands
+    (bucket, *others) = {operand.bucket for operand in indices if isinstance(operand, BucketedArray)} or [None]
+    if bucket is None or others or isinstance(x, BucketedArray) or call.arguments["mode"] not in ("set", "min", "max"):
+        return None
+    if any(_shape(index) not in ((), (bucket.length,)) for index in indices):
+        return None
+    behind = len(_shape(x)) - len(indices) - call.arguments["position"]  # axes of the result behind those elements
+    if isinstance(values, BucketedArray):
+        if values.bucket.at(values.ndim - 1 - values.bucket.axis) != bucket.at(behind):
+            return None
+        values = call.filled_with_last(values)
+    elif len(_shape(values)) > behind:
+        return None
+    filled = (call.filled_with_last(x) if isinstance(x, BucketedArray) else x for x in indices)
+    if any(_shape(index) and not isinstance(index, BucketedArray) for index in indices):
+        return None
+    return call.run(x, values, *filled)
+
+
+def _flatnonzero(call: _BucketedCall) -> Any:
+    (x,) = call.operands
+    return call.run(call.filled(x, 0)) if x.ndim == 1 else None
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -263,3 +340,14 @@ _RULES: Mapping[str, Rule] = {
     "concatenate": _concatenate,
 }
 """The rules of kernels; those without a rule run without padding."""
+
+_PADDED_RULES: Mapping[str, Rule] = {
+    **dict.fromkeys((*UNARY, *BINARY, "where", "clip"), _elementwise),
+    **dict.fromkeys((*WITH_WHERE, "argmax", "argmin"), _exact_reduction),
+    **dict.fromkeys(("astype", "copy"), _like_x),
+    "sort": _sort,
+    "take": _take,
+    "put_at": _put_at,
+    "flatnonzero": _flatnonzero,
+}
+"""The rules of kernels of which each result is the same, bit for bit, as without padding."""

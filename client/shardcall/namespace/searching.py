@@ -5,6 +5,7 @@ They wait for the number of these, and then run without waiting.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from shardcall._src.device_arrays.array_version import MAX_PADDED_BYTES
+from shardcall._src.device_arrays.bucketed_array import Bucket, BucketedArray, capacity, with_padding, without_padding
 from shardcall._src.device_arrays.operands import OperandLike
 from shardcall._src.device_arrays.remote_array import find_remote_array
 from shardcall.methods import KernelMethods
@@ -19,9 +22,6 @@ from shardcall.namespace.arithmetic import count_nonzero
 from shardcall.namespace.base import NamespaceBase, counted_axis, type_of
 from shardcall.namespace.creation import asarray
 from shardcall.namespace.shapes import moveaxis
-
-_MIN = 64
-"""The least length, but 0, to which numbers of elements are rounded up."""
 
 
 def flatnonzero(xp: NamespaceBase, a: OperandLike) -> Any:
@@ -126,7 +126,13 @@ def chosen(xp: NamespaceBase, x: OperandLike, condition: OperandLike, axis: int 
     """Returns the elements along an axis for which a condition is true; of the flattened array for None."""
     if find_remote_array(condition) is None:
         return xp.take(x, np.flatnonzero(np.asarray(condition)), axis)
-    indices, count = _padded_indices(xp, condition)
+    shape, dtype = (described := type_of(x)).shape, described.dtype
+    row_bytes = dtype.itemsize * (1 if axis is None else math.prod(shape) // max(shape[axis], 1))
+    indices, count = _padded_indices(xp, condition, row_bytes)
+    array = find_remote_array(x)
+    padded = None if array is None or (axis is None and array.ndim > 1) else with_padding(array)
+    if padded is not None and padded.bucket.axis == (axis or 0) % len(shape):  # no index is one of its padding
+        x = padded.padded
     return _first(xp.take(x, indices, axis), count, axis or 0)
 
 
@@ -145,14 +151,29 @@ def _ranges_of_nonzeros(xp: NamespaceBase, x: Any, axes: Sequence[int]) -> list[
     return [(ends[2 * i], x.shape[axis] - ends[2 * i + 1]) for i, axis in enumerate(axes)]
 
 
-def _padded_indices(xp: NamespaceBase, condition: OperandLike) -> tuple[Any, int]:
+def _padded_indices(xp: NamespaceBase, condition: OperandLike, item_bytes: int = 8) -> tuple[Any, int]:
     """Returns the indices for which a condition is true, then zeros, and the number of the indices.
 
-    The programs that find and take many elements are compiled once for all numbers that are rounded up to one
-    length; that of the slice of the result, which every number needs, is compiled in a fraction of the time.
+    The programs that find and take elements are compiled once for all numbers that have the same `capacity`.
     """
-    count, max_count = int(count_nonzero(xp, condition)), math.prod(type_of(condition).shape)
-    return xp.call("flatnonzero", condition, size=_rounded(count, max_count)), count
+    array = find_remote_array(condition)
+    padded = None if array is None else with_padding(array)
+    max_count = math.prod((type_of(condition) if padded is None else padded.padded.type).shape)
+    if array is None or array._store.name:
+        count = int(count_nonzero(xp, condition))
+        return xp.call("flatnonzero", condition, size=capacity(count, max_count, item_bytes)), count
+    base, steps = array._located
+    version, found = base.version, array._nonzeros
+    if found is not None and found[0] is version and found[1] == steps and not version.lost:
+        count, indices = found[2:]
+    else:
+        count, indices = int(count_nonzero(xp, condition)), None
+    size = capacity(count, max_count, item_bytes)
+    if indices is None or indices.shape[0] != size:
+        indices = xp.call("flatnonzero", condition, size=size)
+    if indices.nbytes <= MAX_PADDED_BYTES and base.version is version:
+        array._nonzeros = version, steps, count, indices
+    return copy.copy(indices), count
 
 
 def unique(
@@ -231,14 +252,7 @@ def _is_first(xp: NamespaceBase, ascending: Any, *, equal_nan: bool) -> Any:
     return xp.concatenate([np.ones(1, np.bool_), differs])
 
 
-def _rounded(count: int, max_count: int) -> int:
-    """Returns a number rounded up to one of 8 lengths a doubling, 64 at least unless ``max_count`` is less; 0 for 0."""
-    step = max(_MIN, 1 << max(count - 1, 0).bit_length() >> 4)
-    return min(-(-count // step) * step, max_count)
-
-
 def _first(array: Any, count: int, axis: int = 0) -> Any:
-    """Returns the first rows of an array along an axis."""
-    if array.shape[axis] == count:
-        return array
-    return array[(*(slice(None),) * (axis % array.ndim), slice(count))]
+    """Returns the first rows of an array along an axis, of whose other elements nobody else knows."""
+    axis %= array.ndim
+    return without_padding(BucketedArray(array, Bucket(axis, count, array.shape[axis])))

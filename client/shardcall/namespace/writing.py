@@ -40,6 +40,10 @@ def copyto(
         if src is dst and target.ndim:
             return
         src = array_of(src) if type(src) in (float, complex) else src  # which is cast as an array is
+        here = find_remote_array(src)
+        if where is True and here is not None and target._is_front_like(here):
+            target._assign(xp.call("copy", here))
+            return
         if where is True:
             target._assign(setitem(xp, target, ..., src))
             return

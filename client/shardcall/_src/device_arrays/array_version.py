@@ -23,6 +23,9 @@ from shardcall_core.types.tracebacks import level_of_caller
 MAX_ELEMENT_READS = 16
 """The reads of single elements of an array in a row, without a write, that the client does not warn of."""
 
+MAX_PADDED_BYTES = 1 << 20
+"""The size of the largest array that keeps its padding once its elements without it are computed."""
+
 
 @dataclass(frozen=True)
 class ServerIdentity:
@@ -368,6 +371,7 @@ class ArrayBase:
         array: the object that is no view; the caller may have dropped it.
         layout: as of `views.layout_of`, of an array that was a view as it was then; None before it is needed.
         was_view: whether it was a view of an array that nobody has any more.
+        padded_axis: the axis whose last rows, behind those of the views of it, are padding; None if none are.
         name: the name on the server, of which other clients may have objects, too; empty if it has none.
         restored_us: the restart from which the name went on, as ``since_microseconds`` of the server's `NameVersion`.
         writers: the number of writes in progress, during which other clients' writes are not read.
@@ -386,6 +390,7 @@ class ArrayBase:
         "array",
         "layout",
         "name",
+        "padded_axis",
         "restored_us",
         "type",
         "was_view",
@@ -398,6 +403,7 @@ class ArrayBase:
         self.array: weakref.ref[Any] | None = None if array is None else weakref.ref(array)
         self.layout = layout
         self.was_view = layout is not None
+        self.padded_axis: int | None = None
         self.name = ""
         self.restored_us = 0
         self.writers = 0
@@ -414,6 +420,11 @@ class ArrayBase:
         """A number that no other base has had, as an id may."""
         self._serial = self._serial or next(self._serials)
         return self._serial
+
+    @property
+    def keeps_padding(self) -> bool:
+        """True if it stays when the elements of a view without the padding are computed: it is small."""
+        return self.padded_axis is not None and self.type.nbytes <= MAX_PADDED_BYTES
 
     def add_read(self, *, is_of_one_element: bool) -> None:
         """Counts the reads of single elements in a row, and warns of many, once for an array."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from shardcall._src.device_arrays.array_properties import ArrayProperties
 from shardcall._src.device_arrays.array_protocols import ArrayProtocols
+from shardcall._src.device_arrays.array_version import MAX_PADDED_BYTES
 from shardcall._src.device_arrays.remote_array import SHORT_TIMEOUT_S, RemoteArray
 from shardcall._src.device_arrays.write_locks import WriteLock
 from shardcall._src.rpc.deadline import DEFAULT_TIMEOUT_S
@@ -20,6 +21,7 @@ from shardcall_core.types.arrays import Array, NDArray
 from shardcall_core.types.errors import TracingError
 
 _SIZES_PER_DOUBLING = 8
+_MIN_CAPACITY = 64
 
 
 def bucket_size(length: int) -> int:
@@ -29,6 +31,24 @@ def bucket_size(length: int) -> int:
     return -(-length // step) * step
 
 
+def capacity(count: int, max_count: int, item_bytes: int) -> int:
+    """Returns the number of elements that are computed where a number is found while a program runs.
+
+    Args:
+        count: the number; for 0 nothing is computed.
+        max_count: the maximum of the number.
+        item_bytes: the bytes of an element.
+
+    Returns:
+        A power of two that is at least 64, of many bytes one of eight sizes for each doubling, but not above the
+        maximum.
+    """
+    doubled = max(_MIN_CAPACITY, 1 << max(count - 1, 0).bit_length())
+    if doubled * item_bytes > MAX_PADDED_BYTES:
+        doubled = bucket_size(count)
+    return min(doubled, max_count) if count else 0
+
+
 @dataclass(frozen=True)
 class Bucket:
     """An axis that is rounded up.
@@ -36,20 +56,26 @@ class Bucket:
     Attributes:
         axis: the axis, counted from the first.
         length: its logical size.
+        size: its size with the padding.
     """
 
     axis: int
     length: int
+    size: int
 
-    @property
-    def size(self) -> int:
-        """The size of the axis with its padding."""
-        return bucket_size(self.length)
+    @classmethod
+    def of(cls, axis: int, length: int) -> Self:
+        """Returns an axis of a length with the size that `bucket_size` gives it."""
+        return cls(axis, length, bucket_size(length))
 
     @property
     def is_exact(self) -> bool:
-        """True if no other length is rounded up to the size, so that calls need not handle padding."""
-        return self.size <= 2 * _SIZES_PER_DOUBLING
+        """True if it has no padding, nor has any other length that is rounded up to the size."""
+        return self.size == self.length <= 2 * _SIZES_PER_DOUBLING
+
+    def at(self, axis: int) -> Self:
+        """Returns the same as another axis."""
+        return replace(self, axis=axis)
 
     def widths(self, ndim: int) -> list[tuple[int, int]]:
         """Returns the widths of the padding at the end of the axis, as ``numpy.pad`` takes them."""
@@ -79,7 +105,7 @@ class BucketedArray(ArrayProperties, ArrayProtocols):
     @classmethod
     def of(cls, array: RemoteArray, axis: int) -> Self:
         """Returns an array of the mesh with padding at the end of an axis."""
-        bucket = Bucket(axis, array.shape[axis])
+        bucket = Bucket.of(axis, array.shape[axis])
         if bucket.size == bucket.length:
             return cls(array, bucket)
         return cls(array._functions.pad(array, bucket.widths(array.ndim)), bucket)
@@ -155,3 +181,19 @@ class BucketedArray(ArrayProperties, ArrayProtocols):
 
     def __repr__(self) -> str:
         return f"<BucketedArray {self.type}, axis {self.bucket.axis} of {self.bucket.size}, in {self.padded!r}>"
+
+
+def without_padding(array: BucketedArray) -> RemoteArray:
+    """Returns an array without its padding, which is cut when its values are read; `with_padding` undoes it."""
+    array.padded._store.padded_axis = array.bucket.axis
+    return array.padded[array._valid]  # type: ignore[no-any-return]
+
+
+def with_padding(array: RemoteArray) -> BucketedArray | None:
+    """Returns an array that `without_padding` has returned with its padding; None for another one."""
+    padded = array._with_padding
+    if padded is None:
+        return None
+    axis = array._store.padded_axis
+    assert axis is not None
+    return BucketedArray(padded, Bucket(axis, array.shape[axis], padded.shape[axis]))

@@ -72,6 +72,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
     _steps: tuple[ViewStep, ...] = ()  # from the base to the view that it is
     _shown: ShownValues | None = None
     _computed: tuple[ArrayVersion, ArrayVersion] | None = None  # of a view: the base's values, and its own
+    # Of a small mask: the values of its base, its steps, the number of its elements that are true, and their indices.
+    _nonzeros: tuple[ArrayVersion, tuple[ViewStep, ...], int, Any] | None = None
     _element_of: weakref.ref[ArrayBase] | None = None  # of an element that is no view: the array that it was read from
 
     def __init__(self, version: ArrayVersion) -> None:
@@ -111,6 +113,15 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             if self._steps is steps:
                 return base, steps
 
+    @property
+    def _with_padding(self) -> Self | None:
+        """The array of which this view is all but the padding, as of `ArrayBase.padded_axis`; None if it is none."""
+        base, steps = self._located
+        axis = base.padded_axis
+        if axis is None or len(steps) != 1 or not steps[0].is_front_of(base.type.shape, axis):
+            return None
+        return self._of(base.current)
+
     def _view_version(self) -> ArrayVersion:
         base, steps = self._located
         version, computed = base.version, self._computed
@@ -121,7 +132,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             value = self._computed_from(base, version, steps)
             self._computed = version, value
         is_written = version.earlier is not None  # which may be undone
-        if not (base.name or is_written) and base.is_only_of(self) and self._is_writeable:
+        is_kept = base.name or is_written or base.keeps_padding
+        if not is_kept and base.is_only_of(self) and self._is_writeable:
             new = ArrayBase(value, self, layout_of(self))
             new.write_lock = base.write_lock  # which another thread may wait for
             with views_lock():  # nobody else sees a write, and the base need not be kept
@@ -267,6 +279,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         store = self._store if self._element_of is None else self._element_of()
         if store is not None:
             store.add_read(is_of_one_element=self.size == 1 and self.nbytes < store.type.nbytes)
+        if (padded := self._with_padding) is not None:  # a program would be compiled for each length
+            return np.ascontiguousarray(padded.get(timeout=timeout)[tuple(map(slice, self.shape))])
         return self._owner.get(self, timeout=timeout)
 
     def delete(self, *, timeout: float | None = SHORT_TIMEOUT_S) -> None:
@@ -402,7 +416,8 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
             raise ValueError("assignment destination is read-only")
         with self._write_lock.of_process():
             is_traced = self._owner._present(self) is not self  # so that its values are those of a later call
-            if not is_traced and (self._store.name or self._store.is_only_of(self)):
+            is_alone = not self._store.keeps_padding and self._store.is_only_of(self)
+            if not is_traced and (self._store.name or is_alone):
                 _ = self._version  # the present values of a name; a view that nobody shares becomes an array
             with views_lock():
                 base = self._store
@@ -417,8 +432,16 @@ class RemoteArray(ArrayProperties, ArrayProtocols):
         assert new is not None
         if new._is_traced and not self._is_traced:
             self._owner._present(self)._assign(new)
+        elif self._is_front_like(new) and (padded := new._with_padding) is not None:
+            self._store.replace(padded._version)
         else:
             self._write(new._version)
+
+    def _is_front_like(self, other: RemoteArray) -> bool:
+        """Returns whether the array is alone with its padding, and another one has as much behind as many elements."""
+        base, (others, steps) = self._store, other._located
+        is_padded = base.padded_axis is not None and base.padded_axis == others.padded_axis
+        return is_padded and self._steps == steps and base.type == others.type and base.is_only_of(self)
 
     def _write(self, version: ArrayVersion) -> None:
         """Replaces the values of the array, and so those of its base and all other views of that."""

@@ -85,6 +85,21 @@ class ViewStep(NamedTuple):
             return False
         return self.name in ("broadcast_to", *_AS_RESHAPED) or (self.name == "getitem" and self._is_complete(shape))
 
+    def is_front_of(self, shape: tuple[int, ...], axis: int) -> bool:
+        """Returns whether it is an index of the first elements along one axis, and of all along the others.
+
+        Args:
+            shape: the shape of the array.
+            axis: the axis.
+        """
+        if self.name != "getitem" or any(self.starts) or len(self.type.shape) != len(shape):
+            return False
+        others = [i for i in range(len(shape)) if i != axis]
+        index = self.basic_index
+        return not (index.dropped or index.inserted or {*index.steps} - {1}) and all(
+            index.sizes[i] == shape[i] for i in others
+        )
+
     def is_reshape_of(self, shape: tuple[int, ...]) -> bool:
         """Returns whether it is an index or a transpose that leaves all elements of an array in their sequence.
 

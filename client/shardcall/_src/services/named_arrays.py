@@ -93,6 +93,8 @@ class NamedArrays:
             lease_id: the lease that gets an array that loses the name; empty to delete that.
         """
         here = None if isinstance(array, str) else find_remote_array(array)
+        if here is not None:
+            here._store.padded_axis = None  # a view that nobody shares becomes an array
         target = self._passed.version_of(array)
         if isinstance(array, BucketedArray) or (here is not None and here._steps):
             what = "a view" if here is not None and here._steps else "a BucketedArray"
