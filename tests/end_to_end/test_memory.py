@@ -70,14 +70,14 @@ def test_many_calls_hold_no_more_than_the_first(keeping, shared_memory: bool):
     pids = processes(keeping)
     x = np.random.default_rng(0).standard_normal((ROWS // 2, COLUMNS))
     with sc.connect(keeping.address, shared_memory=shared_memory) as client:
-        # The allocators' free blocks come and go by one array, so one look is not enough.
+        # Free memory comes and goes by one array or, on a busy machine, by an operand and a result.
         held = []
         for i in range(count):
             call(client, x)
             if SETTLED // 2 <= i < SETTLED or count - i <= SETTLED // 2:
                 held.append(pss(pids))
         first, last = held[: SETTLED // 2], held[-SETTLED // 2 :]
-        assert median(last) <= median(first) * 1.05 + SLACK
+        assert median(last) <= median(first) * 1.05 + 2 * x.nbytes + SLACK // 4
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
