@@ -25,12 +25,7 @@ import shardcall as sc
 from shardcall_core.wire import token_file
 
 DEVICES = 8
-PRINCIPALS = {
-    "guest": token_file.SCOPES,
-    "runner": ("run",),
-    "owner": ("run", "arrays"),
-    "watcher": ("admin",),
-}
+PRINCIPALS = {"guest": token_file.SCOPES, "runner": ("run",), "owner": ("run", "arrays"), "watcher": ("admin",)}
 """Whom servers of the tests know besides the user whose tests these are, and what they may do."""
 RUN_VARIABLE = "TESTS_RUN_FOLDER"
 """The environment variable with the folder of the run, for the processes of the tests."""
@@ -231,12 +226,7 @@ def start_server(
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--exit-with-stdin", *flags]
     with log.open("wb") if log else nullcontext() as stderr:
         return subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            text=True,
-            env={**os.environ, **(environment or {})},
+            command, stdin=stdin, stdout=stdout, stderr=stderr, text=True, env={**os.environ, **(environment or {})}
         )
 
 

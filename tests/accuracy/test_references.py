@@ -138,10 +138,7 @@ def test_results_that_lost_digits_are_counted():
 HEAD = {"jaxlib": "1", "processor": "A", "elements, other types": "7, 9"}
 
 
-@rows(
-    ("changed", "refused"),
-    [({}, False), ({"jaxlib": "2"}, False), ({"elements, other types": "9"}, True)],
-)
+@rows(("changed", "refused"), [({}, False), ({"jaxlib": "2"}, False), ({"elements, other types": "9"}, True)])
 def test_a_table_of_more_sizes_is_not_replaced(changed, refused):
     text = f"{document.BEGIN}\n\n{document.generated({}, HEAD)}\n\n{document.END}"
     stated = document.stated_conditions(text)

@@ -98,10 +98,7 @@ def _flushed(actual: np.ndarray, reference: np.ndarray) -> list[np.ndarray]:
 
 
 def measure(
-    actual: np.ndarray,
-    reference: np.ndarray,
-    elements: Sequence[np.ndarray] = (),
-    scale: np.ndarray | None = None,
+    actual: np.ndarray, reference: np.ndarray, elements: Sequence[np.ndarray] = (), scale: np.ndarray | None = None
 ) -> Accuracy:
     """Compares results with their references.
 

@@ -75,12 +75,7 @@ def main(arguments: Sequence[str]) -> int:
     if problem := why_not(options.suite):
         sys.stderr.write(f"{problem}\n")
         return 2
-    return run(
-        Path(options.suite).resolve(),
-        FULL if options.full else 3,
-        *others,
-        sharded=options.sharded,
-    )
+    return run(Path(options.suite).resolve(), FULL if options.full else 3, *others, sharded=options.sharded)
 
 
 if __name__ == "__main__":

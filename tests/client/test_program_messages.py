@@ -124,10 +124,7 @@ MALFORMED = (
     (program(f'{F} parameters {{ name: "b" }} parameters {{ name: "a" }}'), r"parameters\[1\].name is 'a' after 'b'"),
     (program(f'{F} parameters {{ name: "a" }} parameters {{ name: "a" }}'), r"parameters\[1\].name is 'a' after 'a'"),
     (program(f"{F} in_specs {{}}"), "canonical form"),
-    (
-        program(f"{F} operands {{ input: 0 }}", 'kernel: "g"', results=LAST),
-        FORM + "n",
-    ),
+    (program(f"{F} operands {{ input: 0 }}", 'kernel: "g"', results=LAST), FORM + "n"),
     (program(F, F, results=f"results {{ node: 0 }} {LAST}"), FORM + "number"),
     (program(results=INPUT) + program(results=INPUT), "every body once"),
     (program(results=INPUT) + program(F), "every body once"),

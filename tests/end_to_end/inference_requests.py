@@ -13,13 +13,9 @@ from google.protobuf import message_factory
 
 from shardcall_inference.v1 import inference_service_pb2 as pb
 
-DTYPES = {
-    "BOOL": np.bool_,
-    "FP16": np.float16,
-    "BF16": ml_dtypes.bfloat16,
-    "FP32": np.float32,
-    "FP64": np.float64,
-} | {f"{sign}INT{bits}": np.dtype(f"{sign}int{bits}".lower()) for sign in ("", "U") for bits in (8, 16, 32, 64)}
+DTYPES = {"BOOL": np.bool_, "FP16": np.float16, "BF16": ml_dtypes.bfloat16, "FP32": np.float32, "FP64": np.float64} | {
+    f"{sign}INT{bits}": np.dtype(f"{sign}int{bits}".lower()) for sign in ("", "U") for bits in (8, 16, 32, 64)
+}
 NAMES = {np.dtype(dtype): name for name, dtype in DTYPES.items()}
 Method = Callable[..., Any]
 

@@ -140,12 +140,7 @@ class Side:
 
 
 def check_call(
-    client: sc.Client,
-    text: str,
-    *,
-    exact: bool = False,
-    axes: Sequence[str | None] = AXES,
-    keep: bool | None = None,
+    client: sc.Client, text: str, *, exact: bool = False, axes: Sequence[str | None] = AXES, keep: bool | None = None
 ) -> None:
     """Compares with NumPy the values, types and shapes of a call's results, and of its operands after it.
 

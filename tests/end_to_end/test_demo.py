@@ -38,10 +38,7 @@ def test_the_demo_answers_the_first_question_and_its_picture_shows_the_blocks_an
 
 def test_a_picture_that_cannot_be_written_is_refused_before_the_server_starts(ask, tmp_path):
     file = tmp_path / "absent/demo.svg"
-    assert ask("--picture", file) == (
-        1,
-        f"shardcall: {file} cannot be written: there is no folder {file.parent}\n",
-    )
+    assert ask("--picture", file) == (1, f"shardcall: {file} cannot be written: there is no folder {file.parent}\n")
 
 
 def test_without_the_server_the_demo_says_how_to_install_it(ask, monkeypatch):

@@ -6,17 +6,7 @@ from collections.abc import Iterator
 import grpc
 import numpy as np
 import pytest
-from end_to_end.inference_requests import (
-    Stub,
-    arrays_of,
-    connected,
-    infer,
-    parameters,
-    pb,
-    placed,
-    shared_file,
-    tensor,
-)
+from end_to_end.inference_requests import Stub, arrays_of, connected, infer, parameters, pb, placed, shared_file, tensor
 from end_to_end.messages import EXHAUSTED, INVALID, NOT_FOUND, UNIMPLEMENTED, open_channel, token_of
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status

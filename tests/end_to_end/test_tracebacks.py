@@ -199,12 +199,7 @@ def test_an_error_stays_as_it_is_but_for_its_traceback(client: sc.Client) -> Non
     error = failure(lambda: client.diff(X, axis=7))
     error.add_note("a note")
     copy = pickle.loads(pickle.dumps(error))
-    assert (type(copy), str(copy), copy.reason, copy.__notes__) == (
-        sc.AxisError,
-        str(error),
-        error.reason,
-        ["a note"],
-    )
+    assert (type(copy), str(copy), copy.reason, copy.__notes__) == (sc.AxisError, str(error), error.reason, ["a note"])
 
 
 def test_a_fault_of_the_client_shows_all_frames(client: sc.Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,10 +118,7 @@ def test_an_array_padded_otherwise_is_reported_to_move_through_the_host(client):
 
 def test_a_stream_s_plan_reports_it_too(server):
     x = np.ones((1 << 10, 1 << 9))
-    with (
-        sc.connect(server.address, shared_memory=False) as streaming,
-        streaming.put(x, mesh=MESH, spec=ROWS) as h,
-    ):
+    with sc.connect(server.address, shared_memory=False) as streaming, streaming.put(x, mesh=MESH, spec=ROWS) as h:
         (transfer,) = streaming.diff(h, axis=0, mesh=MESH, spec=P(None, "x")).plan.transfers
         assert transfer.received_bytes == x.nbytes * 3 // 4
 

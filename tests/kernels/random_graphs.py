@@ -356,12 +356,7 @@ def _scan(graph: RandomGraph) -> Drawn:
     reverse, body = graph.chance.random() < 0.5, GraphWriter()
     total = body("add", body.x(0), body.x(1))
     body_graph, used = body.call([total, body("negative", body("add", total, total))])
-    how = {
-        "graph": body_graph,
-        "carried": (used.index(0), -1),
-        "scanned": (used.index(1),),
-        "length": len(array),
-    }
+    how = {"graph": body_graph, "carried": (used.index(0), -1), "scanned": (used.index(1),), "length": len(array)}
 
     def reference(*arrays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         named = dict(zip(used, arrays, strict=True))

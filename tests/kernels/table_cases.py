@@ -70,11 +70,7 @@ MOVES: Mapping[str, list[Call]] = {
 """Of functions whose results have the bits of their operands."""
 
 OTHERS: Mapping[str, list[Call]] = {
-    "trace": [
-        ((CUBE,), {}),
-        ((CUBE,), {"offset": -1, "axis1": -1, "axis2": 0, "dtype": "complex128"}),
-        (((0, 3),), {}),
-    ],
+    "trace": [((CUBE,), {}), ((CUBE,), {"offset": -1, "axis1": -1, "axis2": 0, "dtype": "complex128"}), (((0, 3),), {})]
 }
 
 

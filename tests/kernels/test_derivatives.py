@@ -139,11 +139,7 @@ def gradient(run, write, result, *inputs, wrt=(0,), mesh=1, **how):
 X, ROW = np.abs(RANDOM.normal(size=(13, 9))) + 0.1, np.abs(RANDOM.normal(size=9)) + 0.1
 BROADCAST = {
     "log": (lambda w: w("log", w("multiply", w.x(0), w.x(1))), 1 / X, 13 / ROW),
-    "sqrt": (
-        lambda w: w("sqrt", w("multiply", w.x(0), w.x(1))),
-        np.sqrt(ROW / X) / 2,
-        (np.sqrt(X / ROW) / 2).sum(0),
-    ),
+    "sqrt": (lambda w: w("sqrt", w("multiply", w.x(0), w.x(1))), np.sqrt(ROW / X) / 2, (np.sqrt(X / ROW) / 2).sum(0)),
     "divide": (lambda w: w("divide", w.x(1), w.x(0)), -ROW / X**2, (1 / X).sum(0)),
 }
 

@@ -16,10 +16,7 @@ PRODUCTS = {
     "both": ([(13, 11), (5, 13)], lambda w, a, b: w("matmul", w("transpose", a), w("transpose", b))),
     "twice": ([(11, 13), (13, 5)], lambda w, a, b: w("matmul", w("transpose", w("transpose", a)), b)),
     "of itself": ([(13, 11), (13,)], lambda w, a, b: w("matmul", w("transpose", a), a)),
-    "with its parameter": (
-        [(11, 13), (13, 5)],
-        lambda w, a, b: w("matmul", w("transpose", a), b, transpose_lhs=True),
-    ),
+    "with its parameter": ([(11, 13), (13, 5)], lambda w, a, b: w("matmul", w("transpose", a), b, transpose_lhs=True)),
     "stack": ([(3, 13, 11), (13,)], lambda w, a, b: w("matmul", w("transpose", a, axes=(0, -1, -2)), b)),
     "other axes": ([(11, 13, 3), (13,)], lambda w, a, b: w("matmul", w("transpose", a, axes=(2, 0, 1)), b)),
     "labels": ([(3, 13, 11), (13,)], lambda w, a, b: w("einsum", w("transpose", a), b, subscripts="ikb,k->bi")),

@@ -198,10 +198,7 @@ NUMBERS = {
         *(([of(name, 5)], {}, TYPE, "x") for name, dtype in NAMED.items() if dtype.kind not in "biufc"),
     ],
     "ifft": [([f32(5, 0)], {"axis": 0, "n": 0}, PARAMETER, "n")],
-    "irfft": [
-        ([f32(1)], {}, PARAMETER, "n"),
-        ([f32(5, 0)], {"axis": 0, "norm": "none"}, PARAMETER, "norm"),
-    ],
+    "irfft": [([f32(1)], {}, PARAMETER, "n"), ([f32(5, 0)], {"axis": 0, "norm": "none"}, PARAMETER, "norm")],
     "rfft": [([of("complex64", 5, 0)], {"axis": 0}, TYPE, "x")],
     "sum": [([f32(3, 4)], {"dtype": "float33"}, TYPE, "dtype", "no element type")],
     "argmax": [([f32(3, 4)], {"axis": (0, 1)}, OF_PARAMETER, "axis", "one axis")],

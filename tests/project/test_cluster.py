@@ -154,11 +154,7 @@ def test_neither_has_any_rights(cluster: Cluster, service: str) -> None:
 def test_every_service_has_the_secrets_that_it_needs_and_no_others(cluster: Cluster) -> None:
     snapshot = "import os; print({f: sorted(os.listdir('/trust/' + f)) for f in sorted(os.listdir('/trust'))})"
     nothing: dict[str, list[str]] = {"authority": [], "client": [], "hosts": [], "server": [], "tokens": []}
-    of_front_end = {
-        **nothing,
-        "server": ["ca.pem", "server.key", "server.pem"],
-        "tokens": ["admin-token", "token"],
-    }
+    of_front_end = {**nothing, "server": ["ca.pem", "server.key", "server.pem"], "tokens": ["admin-token", "token"]}
     assert str(of_front_end) in cluster.project.python(FRONT_END, snapshot)
     assert str({**nothing, "hosts": ["ca.pem", "token"]}) in cluster.project.python("worker-1", snapshot)
 

@@ -153,8 +153,7 @@ def test_a_killed_server_comes_back_by_itself(server: Container) -> None:
     # From inside: a `docker kill` counts as stopped on purpose, and is not restarted.
     server.in_project.try_in("server", "python", "-c", KILL_THE_CHILD_OF_INIT)
     after = server.wait_for(
-        "restarted and healthy",
-        lambda state: state["RestartCount"] > before["RestartCount"] and is_healthy(state),
+        "restarted and healthy", lambda state: state["RestartCount"] > before["RestartCount"] and is_healthy(state)
     )
     assert after["State"]["StartedAt"] > before["State"]["StartedAt"]
 

@@ -37,9 +37,7 @@ class Table:
         usual = {"max_lease_bytes": 0, "lease_s": LEASE_S, "max_client_bytes": math.inf, "max_arrays": 12}
         usual |= {"on_delete": self.deleted.extend, "clock": lambda: self.now}
         self.array_table = ResidentArrayTable(
-            lambda: max_bytes,
-            limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits()),
-            **{**usual, **more},
+            lambda: max_bytes, limits_of=lambda owner: self.limits_of.get(owner, PrincipalLimits()), **{**usual, **more}
         )
 
     def put(

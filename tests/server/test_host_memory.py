@@ -37,12 +37,7 @@ def make(tmp_path: Path):
     ("mounts", "groups", "limits", "expected"),
     [
         (V2.format("/"), "0::/a.slice/b.service", {"a.slice/b.service/memory.max": "943718400"}, 900 * MIB),
-        (
-            V2.format("/"),
-            "0::/a/b",
-            {"a/memory.max": f"{MIB}", "a/b/memory.max": f"{2 * MIB}", "memory.max": "9"},
-            9,
-        ),
+        (V2.format("/"), "0::/a/b", {"a/memory.max": f"{MIB}", "a/b/memory.max": f"{2 * MIB}", "memory.max": "9"}, 9),
         (V2.format("/"), "0::/a/b", {"a/memory.high": f"{MIB}", "a/b/memory.max": "max"}, MIB),
         (V2.format("/"), "0::/a", {"other/memory.max": "5", "a/memory.max": "max"}, HOST),
         (V2.format("/docker/1"), "0::/docker/1/init", {"init/memory.max": f"{MIB}"}, MIB),
