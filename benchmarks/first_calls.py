@@ -97,10 +97,11 @@ def main() -> int:
         title = EAGER_CASES[name].title if name in EAGER_CASES else name
         programs.append([title, *times, f"{measured.ratio('program', name):.2f}"])
     programs.append(["start", *(milliseconds(start[who]) for who in ("jax", "shardcall")), ""])
+    later = statistics.median(measured.ratio("later", name) for name in FUNCTIONS)
     claims = [
         ratio_claim("first calls / jax", _FIRST_LIMIT, measured.ratio("first")),
         ratio_claim("first calls from disk / jax, first", _AGAIN_LIMIT, measured.ratio("again", to="first")),
-        ratio_claim("later calls / jax", _LATER_LIMIT, measured.ratio("later")),
+        ratio_claim("later calls / jax, median of the functions", _LATER_LIMIT, later),
         *(
             ratio_claim(f"{case.title}, first run / jax", _PROGRAMS_LIMIT, measured.ratio("program", name))
             for name, case in EAGER_CASES.items()
