@@ -91,14 +91,14 @@ def changes(x, m):
     return np.concatenate([x.ravel(), elements, elements + 1, part])
 
 
-def check_elements(client, names, least):
+def check_elements(client, names, above):
     x = table(41)
     for name in names:
-        if least < 100 or "reduction" not in name:
+        if above < 100 or "reduction" not in name:
             h = client.put(x, mesh=MESH)
-            same(OF_ELEMENTS[name](h, h > least), OF_ELEMENTS[name](x, x > least))
-    if least < 100:
-        same(changes(client.put(x, mesh=MESH), client.put(x > least)), changes(x, x > least))
+            same(OF_ELEMENTS[name](h, h > above), OF_ELEMENTS[name](x, x > above))
+    if above < 100:
+        same(changes(client.put(x, mesh=MESH), client.put(x > above)), changes(x, x > above))
 
 
 def test_elements_of_masks_are_numpys(client):

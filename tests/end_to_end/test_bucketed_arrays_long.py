@@ -41,9 +41,9 @@ def test_ten_lengths_are_one_program(client, name):
     assert client.usage().programs == programs
 
 
-@pytest.mark.parametrize("least", [-60, 3, 100])  # of all elements, of some, of none
-def test_elements_of_masks_are_numpys(client, least):
-    check_elements(client, OF_ELEMENTS, least)
+@pytest.mark.parametrize("above", [-60, 3, 100])  # of all elements, of some, of none
+def test_elements_of_masks_are_numpys(client, above):
+    check_elements(client, OF_ELEMENTS, above)
 
 
 def test_masks_of_many_counts_are_one_program(client):

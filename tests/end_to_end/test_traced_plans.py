@@ -13,7 +13,12 @@ AXES = {"x": 4, "y": 2}
 def network(xp, u, w):
     half = np.diff(u, axis=0) * 0.5
     looped = xp.fori_loop(0, 3, lambda _, s: s + np.roll(s, 1, 0), half)
-    branch = xp.cond(looped.sum() > 0, lambda s: s * 2, lambda s: -s, looped)
+    branch = xp.cond(
+        looped.sum() > 0,
+        lambda s: s * 2,
+        lambda s: -s,
+        looped,
+    )
     return branch @ w
 
 

@@ -58,9 +58,11 @@ def call_padded(xp: Any, name: str, operands: Sequence[Any], arguments: Mapping[
     arrays = [find_remote_array(operand) for operand in operands]
     if rule is None or any(x is not None and xp.traced(x) is not None for x in arrays):
         return None
-    found = [None if x is None else with_padding(x) for x in arrays]
-    padded = tuple(x if cut is None else cut for x, cut in zip(operands, found, strict=True))
-    result = rule(_BucketedCall(xp, name, padded, arguments)) if any(cut is not None for cut in found) else None
+    bucketed = [None if x is None else with_padding(x) for x in arrays]
+    if all(array is None for array in bucketed):
+        return None
+    padded = tuple(x if array is None else array for x, array in zip(operands, bucketed, strict=True))
+    result = rule(_BucketedCall(xp, name, padded, arguments))
     return without_padding(result) if isinstance(result, BucketedArray) else result
 
 

@@ -163,9 +163,9 @@ def _padded_indices(xp: NamespaceBase, condition: OperandLike, item_bytes: int =
         count = int(count_nonzero(xp, condition))
         return xp.call("flatnonzero", condition, size=capacity(count, max_count, item_bytes)), count
     base, steps = array._located
-    version, found = base.version, array._nonzeros
-    if found is not None and found[0] is version and found[1] == steps and not version.lost:
-        count, indices = found[2:]
+    version, kept = base.version, array._nonzeros
+    if kept is not None and kept[0] is version and kept[1] == steps and not version.lost:
+        count, indices = kept[2:]
     else:
         count, indices = int(count_nonzero(xp, condition)), None
     size = capacity(count, max_count, item_bytes)
