@@ -269,8 +269,9 @@ def _concatenate(call: _BucketedCall) -> Any:
 
 def _exact_reduction(call: _BucketedCall) -> Any:
     """Sums are exact of integers alone: those of others depend on how elements are shared out among devices."""
-    x = call.operands[0]
-    is_exact = call.name in (*_EXTREMES, "any", "all") or x.dtype.kind in "biu"
+    x, dtype = call.operands[0], call.arguments.get("dtype")
+    is_of_integers = x.dtype.kind in "biu" and (dtype is None or np.dtype(dtype).kind in "biu")
+    is_exact = is_of_integers or call.name in (*_EXTREMES, "any", "all")
     return _reduction(call) if is_exact and call.name not in AVERAGES else None
 
 
