@@ -71,6 +71,7 @@ OF_ELEMENTS = {
     "other reductions": lambda x, m: x[m].sum() + x[m].mean(),
     "sorted": lambda x, m: np.sort(x[m])[::-1],
     "rows": lambda x, m: x[m[:, 0]] * 2 + x[m[:, 0], :1],
+    "a mask of rows": lambda x, m: x[m[:, 0]][x[m[:, 0]] > 7],
     "taken where not 0": lambda x, m: x[:, 2][np.nonzero(x[:, 1] > 0)[0]],
     "joined with others": lambda x, m: np.concatenate([x[m], x[:, 0], x[~m]]),
     "integers to powers": lambda x, m: (2 ** abs(x[m].astype(int) % 5)) ** 2,

@@ -157,7 +157,7 @@ def _padded_indices(xp: NamespaceBase, condition: OperandLike, item_bytes: int =
     The programs that find and take elements are compiled once for all numbers that have the same `capacity`.
     """
     array = find_remote_array(condition)
-    padded = None if array is None else with_padding(array)
+    padded = None if array is None or array.ndim != 1 else with_padding(array)
     max_count = math.prod((type_of(condition) if padded is None else padded.padded.type).shape)
     if array is None or array._store.name:
         count = int(count_nonzero(xp, condition))
