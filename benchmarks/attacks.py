@@ -2,17 +2,20 @@
 
     python benchmarks/attacks.py [--rounds N] [--seconds N] [--output FILE.md] [ATTACK...]
 
-Two principals use a server of 8 devices. One makes small cached calls and one call with a new program every second. The
-other attacks it, from a process of its own. In each round every attack follows a quiet time, and so do two loops that
-use processors and no server: they are the floor of what any process on this machine costs the first client. Ratios are
-to the quiet time before. benchmarks/README.md explains the rows.
+Two principals use a server of 8 devices. One makes small cached calls, one after the other, and one call with a new
+program every second. The other attacks it, from a process of its own. In each round every attack follows a quiet time,
+and so do two loops that use processors and no server: they are the floor of what any process on this machine costs the
+first client. Ratios are to the quiet time before. A probe asks for /healthz ten times a second, and the memory of the
+front end is read as often. benchmarks/README.md explains the rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import os
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -20,20 +23,24 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from attackers import ATTACKS, attack
 
 import shardcall as sc
 from harness.report import Claim, claim_table, machine, milliseconds, ratio_claim, table
 from shardcall_core.wire import token_file
 
-CALL_PERIOD_S = 0.02
 PROGRAM_PERIOD_S = 1.0
+PROBE_PERIOD_S = 0.1
+PROBE_S = 1.0  # a probe that takes longer counts as unanswered
+ALLOWED_BYTES = 64 << 20  # for the arrays of all calls
 START_S = 2.0  # for the import of an attacker, before anything is measured
 
 CRASHING_KERNEL = """
@@ -63,10 +70,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--attack", nargs=2, metavar=("NAME", "ADDRESS"), help=argparse.SUPPRESS)
+    parser.add_argument("--attack", nargs=3, metavar=("NAME", "ADDRESS", "METRICS"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.attack:
-        attack(*arguments.attack)
+        name, address, metrics = arguments.attack
+        attack(name, address, metrics, os.environ["SHARDCALL_TOKEN"])
         return
     lines = report(arguments.attacks or list(ATTACKS), arguments.rounds, arguments.seconds)
     print("\n".join(lines))
@@ -74,93 +82,193 @@ def main() -> None:
         arguments.output.write_text("\n".join(lines) + "\n")
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What a measurement shows.
+
+    Attributes:
+        rate: cached calls a second.
+        p99_s: the 99th percentile of their durations, in seconds.
+        new_s: the median of calls with new programs, in seconds.
+        memory_bytes: the largest resident memory of the front end.
+        unanswered: probes that were not answered in time.
+        restarts: of the mesh.
+    """
+
+    rate: float
+    p99_s: float
+    new_s: float
+    memory_bytes: int
+    unanswered: int
+    restarts: int
+
+
 def report(names: list[str], rounds: int, seconds: float) -> list[str]:
     """Returns the lines of the report."""
-    figures: defaultdict[str, list[tuple[float, float, float, float]]] = defaultdict(list)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        served(Path(folder)) as (address, tokens),
-        sc.connect(address, token=tokens["victim"]) as victim,
-        sc.connect(address, token=tokens["admin"]) as admin,
-    ):
-        sizes = count(1000)
-        measure(victim, sizes, 3.0)
-        for _ in range(rounds):
-            for name in names:
-                quiet = measure(victim, sizes, seconds)
-                with attacker(name, address, tokens["attacker"]):
-                    time.sleep(START_S)
-                    attacked = measure(victim, sizes, seconds)
-                figures[name].append((*quiet, *attacked))
-                time.sleep(1.0)
-        restarts = admin.usage().mesh.restarts
-    rows = [["beside", "cached call, p99", "ratio", "new program, median", "ratio"]]
+    figures: defaultdict[str, list[tuple[Figures, Figures]]] = defaultdict(list)
+    for _ in range(rounds):
+        for name in names:
+            figures[name].append(compared(name, seconds))
+            print(f"{name}: {figures[name][-1][1]}", file=sys.stderr)
+    rows = [["beside", "calls/s", "ratio", "p99, ms", "ratio", "new, ms", "ratio", "MiB", "probes late", "restarts"]]
     claims: list[Claim] = []
-    for name, samples in figures.items():
-        quiet_p99, quiet_new, p99, new = (statistics.median(column) for column in zip(*samples, strict=True))
-        ratios = [
-            statistics.median(b / a for a, _, b, _ in samples),
-            statistics.median(d / c for _, c, _, d in samples),
-        ]
+    for name, pairs in figures.items():
+        quiet, attacked = zip(*pairs, strict=True)
+        rate = statistics.median(b.rate / a.rate for a, b in pairs)
+        p99 = statistics.median(b.p99_s / a.p99_s for a, b in pairs)
+        new = statistics.median(b.new_s / a.new_s for a, b in pairs)
+        memory_bytes = max(figure.memory_bytes for figure in attacked)
+        unanswered, restarts = (
+            sum(getattr(figure, name) for figure in attacked) for name in ("unanswered", "restarts")
+        )
         rows.append(
             [
                 name,
-                f"{milliseconds(quiet_p99)} -> {milliseconds(p99)}",
-                f"{ratios[0]:.2f}",
-                f"{milliseconds(quiet_new)} -> {milliseconds(new)}",
-                f"{ratios[1]:.2f}",
+                arrow(f"{statistics.median(figure.rate for figure in side):.0f}" for side in (quiet, attacked)),
+                f"{rate:.2f}",
+                arrow(milliseconds(statistics.median(figure.p99_s for figure in side)) for side in (quiet, attacked)),
+                f"{p99:.2f}",
+                arrow(milliseconds(statistics.median(figure.new_s for figure in side)) for side in (quiet, attacked)),
+                f"{new:.2f}",
+                f"{memory_bytes / 2**20:.0f}",
+                str(unanswered),
+                str(restarts),
             ]
         )
-        claims.append(ratio_claim(f"{name}: p99 of cached calls ÷ quiet", 2.0, ratios[0]))
-        claims.append(ratio_claim(f"{name}: new programs ÷ quiet", 3.0, ratios[1]))
+        limit = ALLOWED_BYTES + (150 << 20)
+        claims += [
+            Claim(f"{name}: at least 0.4 of the quiet calls a second", f"{rate:.2f} ×", rate >= 0.4),
+            ratio_claim(f"{name}: p99 of cached calls at most 20 × the quiet one", 20.0, p99),
+            Claim(
+                f"{name}: the front end has what is allowed and 150 MiB",
+                f"{memory_bytes >> 20} MiB",
+                memory_bytes <= limit,
+            ),
+            Claim(f"{name}: every probe is answered within 1 s", f"{unanswered} late", not unanswered),
+            Claim(f"{name}: no mesh ends", f"{restarts} restarts", not restarts),
+        ]
     return [
         *machine(["jax", "jaxlib", "grpcio", "numpy"], {"rounds": str(rounds), "seconds": f"{seconds:g}"}),
         "",
         *table(rows),
         "",
-        f"Restarts of the mesh: {restarts}.",
-        "",
         *claim_table(claims),
     ]
 
 
-def measure(client: sc.Client, sizes: Iterator[int], seconds: float) -> tuple[float, float]:
-    """Returns the 99th percentile of cached calls and the median of calls with new programs, in seconds."""
-    small, new, end = [], [], time.monotonic() + seconds
+def arrow(values: Iterable[str]) -> str:
+    """Joins the figures without and with an attack."""
+    return " -> ".join(values)
+
+
+def compared(name: str, seconds: float) -> tuple[Figures, Figures]:
+    """Measures a server in a quiet time, and then beside an attack."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        served(Path(folder)) as server,
+        sc.connect(server.address, token=server.tokens["victim"]) as victim,
+        sc.connect(server.address, token=server.tokens["admin"]) as admin,
+    ):
+        sizes = count(1000)
+        measure(victim, admin, server, sizes, 3.0)
+        quiet = measure(victim, admin, server, sizes, seconds)
+        with attacker(name, server):
+            time.sleep(START_S)
+            return quiet, measure(victim, admin, server, sizes, seconds)
+
+
+def measure(client: sc.Client, admin: sc.Client, server: Server, sizes: Iterator[int], seconds: float) -> Figures:
+    """Measures the calls of a client, the probes and the memory of the front end."""
+    small: list[float] = []
+    new: list[float] = []
+    end = time.monotonic() + seconds
     x = np.arange(8.0)
+    memory = [0]
+    unanswered = [0]
 
     def call_new() -> None:
         while time.monotonic() < end:
             began = time.perf_counter()
-            client.flip(np.arange(next(sizes)), strategy="gathered", timeout=120)
+            with suppress(sc.MeshRestartedError):
+                client.flip(np.arange(next(sizes)), strategy="gathered", timeout=120)
             new.append(time.perf_counter() - began)
             time.sleep(max(0.0, PROGRAM_PERIOD_S - new[-1]))
 
-    thread = threading.Thread(target=call_new)
-    thread.start()
+    def probe() -> None:
+        while time.monotonic() < end:
+            memory[0] = max(memory[0], rss_bytes(server.pid))
+            began = time.perf_counter()
+            unanswered[0] += not is_healthy(server.metrics)
+            time.sleep(max(0.0, PROBE_PERIOD_S - (time.perf_counter() - began)))
+
+    restarts = admin.usage().mesh.restarts
+    threads = [threading.Thread(target=work) for work in (call_new, probe)]
+    for thread in threads:
+        thread.start()
+    began_all = time.monotonic()
     while time.monotonic() < end:
         began = time.perf_counter()
-        client.diff(x, timeout=120)
+        with suppress(sc.MeshRestartedError):
+            client.diff(x, timeout=120)
         small.append(time.perf_counter() - began)
-        time.sleep(max(0.0, CALL_PERIOD_S - small[-1]))
-    thread.join()
-    return float(np.quantile(small, 0.99)), statistics.median(new)
+    took_s = time.monotonic() - began_all
+    for thread in threads:
+        thread.join()
+    restarts = admin.usage().mesh.restarts - restarts
+    rate, p99_s = len(small) / took_s, float(np.quantile(small, 0.99))
+    return Figures(rate, p99_s, statistics.median(new), memory[0], unanswered[0], restarts)
+
+
+def is_healthy(metrics: str) -> bool:
+    """Returns whether the server answers a probe in time."""
+    host, _, port = metrics.rpartition(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=PROBE_S)
+    try:
+        connection.request("GET", "/healthz")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def rss_bytes(pid: int) -> int:
+    """Returns the resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Server(NamedTuple):
+    """A server that runs.
+
+    Attributes:
+        address: its address.
+        metrics: that of its metrics and probes.
+        pid: the process id of its front end.
+        tokens: by principal.
+    """
+
+    address: str
+    metrics: str
+    pid: int
+    tokens: dict[str, str]
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yields the address of a server, and the tokens of its principals."""
+def served(folder: Path) -> Iterator[Server]:
+    """Starts a server with three principals."""
     (folder / "crashing_kernel.py").write_text(CRASHING_KERNEL)
     metadata = folder / "crashing_kernel-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: crashing-kernel\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text("[shardcall.kernels]\ncrashing = crashing_kernel:Crashing\n")
-    scopes = {"victim": ["run", "arrays"], "attacker": ["run", "arrays"], "admin": ["run", "arrays", "admin"]}
+    scopes = {"victim": ["run", "arrays"], "attacker": ["run", "arrays", "files"], "admin": ["run", "arrays", "admin"]}
     entries = [token_file.Entry.make(name, scopes[name]) for name in scopes]
     path = str(folder / "state" / "token")
     token_file.create(path, entries)
     command = [sys.executable, "-m", "shardcall.cli", "serve", "--port", "0", "--devices", "8", "--exit-with-stdin"]
     command += ["--token-file", path, "--cache-dir", str(folder / "cache"), "--log-level", "error"]
+    command += ["--array-dir", str(folder / "arrays"), "--metrics-port", str(metrics_port := free_port())]
+    command += ["--max-bytes-in-flight", str(ALLOWED_BYTES), "--max-call-bytes", str(ALLOWED_BYTES // 4)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     log = (folder / "log").open("w")
     with log, subprocess.Popen(command, stdin=-1, stdout=-1, stderr=log, text=True, env=environment) as process:
@@ -169,98 +277,27 @@ def served(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         match = re.search(r"127\.0\.0\.1:\d+", process.stdout.readline())
         if not match:
             sys.exit((folder / "log").read_text())
-        yield match[0], {entry.name: entry.token for entry in entries}
+        tokens = {entry.name: entry.token for entry in entries}
+        yield Server(match[0], f"127.0.0.1:{metrics_port}", process.pid, tokens)
         process.stdin.close()
 
 
 @contextmanager
-def attacker(name: str, address: str, token: str) -> Iterator[None]:
+def attacker(name: str, server: Server) -> Iterator[None]:
     """Attacks from another process for the time of the body."""
-    command = [sys.executable, __file__, "--attack", name, address]
-    with subprocess.Popen(command, env={**os.environ, "SHARDCALL_TOKEN": token}) as process:
+    command = [sys.executable, __file__, "--attack", name, server.address, server.metrics]
+    with subprocess.Popen(command, env={**os.environ, "SHARDCALL_TOKEN": server.tokens["attacker"]}) as process:
         try:
             yield
         finally:
             process.kill()
 
 
-def attack(name: str, address: str) -> None:
-    """Attacks until this process is killed."""
-    threads, work = ATTACKS[name]
-    with sc.connect(address, retries=False) as client:
-
-        def repeat(number: int) -> None:
-            for step in count():
-                with suppress(sc.ShardcallError):
-                    work(client, number * 100_000 + step)
-
-        for number in range(threads):
-            threading.Thread(target=partial(repeat, number), daemon=True).start()
-        threading.Event().wait()
-
-
-def spin(_client: sc.Client, number: int) -> None:
-    """Uses a processor and no server."""
-    x = np.full(1 << 16, float(number))
-    for _ in range(100):
-        np.sin(x)  # without the lock of the interpreter
-
-
-def large_values(client: sc.Client, number: int) -> None:
-    """Has a program refused that has a value of 8 TiB squared."""
-    function = client.jit(lambda x: client.xp.linalg.svdvals(client.xp.broadcast_to(x[number % 7], (1, 2**40))))
-    function(np.arange(8.0)).get()
-
-
-def new_programs(client: sc.Client, number: int) -> None:
-    """Compiles a program of fifty functions."""
-
-    def function(x: sc.RemoteArray) -> sc.RemoteArray:
-        for step in range(50):
-            x = client.xp.sin(x) * (step + 1.5) + client.xp.roll(x, 1)
-        return x
-
-    client.jit(function)(np.arange(2.0 + number % 90_000)).get()
-
-
-def abandoned_programs(client: sc.Client, number: int) -> None:
-    """Begins a program that takes half a second to compile and gives up."""
-    client.call("svd", np.ones((3 + number % 300, 3 + number // 300 % 300)), timeout=0.05)
-
-
-def crashes(client: sc.Client, number: int) -> None:
-    """Has the compiler crash."""
-    client.call("crashing", np.arange(float(number + 1)))
-
-
-def waiting_operands(client: sc.Client, _number: int) -> None:
-    """Submits calls with 4 MiB of operands, which are forgotten."""
-    x = np.ones(1 << 19)
-    for _ in range(64):
-        client.submit("diff", x)
-
-
-def long_programs(client: sc.Client, _number: int) -> None:
-    """Runs a product that takes a second or so."""
-    with _lock:
-        if not _operands:
-            _operands.append(client.put(np.ones((1500, 1500))))
-    client.matmul(_operands[0], _operands[0], keep=True)
-
-
-_lock = threading.Lock()
-_operands: list[sc.RemoteArray] = []
-
-ATTACKS: dict[str, tuple[int, Callable[[sc.Client, int], None]]] = {
-    "two loops": (2, spin),
-    "large values": (4, large_values),
-    "new programs": (6, new_programs),
-    "abandoned programs": (16, abandoned_programs),
-    "crashes of the compiler": (4, crashes),
-    "waiting operands": (4, waiting_operands),
-    "long programs": (12, long_programs),
-}
-"""The threads of an attack, and what each repeats."""
+def free_port() -> int:
+    """Returns a port that no process uses."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 if __name__ == "__main__":

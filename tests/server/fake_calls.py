@@ -14,6 +14,7 @@ from shardcall.v1 import timing_pb2
 from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.coroutines import Stage, Task, Waiting
+from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
 from shardcall_server.frontend.rpc.promise import Waitable
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class RunningStage:
     def __init__(self, stage: Stage[Any]) -> None:
         self.result: Future[Any] = Future()
         self._error: CallError | None = None
-        self._task = Task(stage, lambda doing: self._error, self._finish)
+        self._task = Task(stage, lambda doing: self._error, self._finish, ProcessorShares().of(""))
         _unfinished.add(self)
         self._task.start()
 

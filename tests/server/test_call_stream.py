@@ -27,6 +27,7 @@ from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
 from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
 from shardcall_server.frontend.services import call_stream, streamed_arrays
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
 from shardcall_server.frontend.services.call_stream import ServerCallStream, StreamLimits
@@ -57,6 +58,8 @@ class Stream:
             gate=gate,
             array_table=None,
             budget=self.budget,
+            shares=ProcessorShares(),
+            timer=None,
             session=lambda: None,
             recorder=SimpleNamespace(finish=lambda *_: None),
         )
@@ -107,7 +110,9 @@ def test_a_later_end_in_the_file_serves_the_stream_again_and_a_removal_ends_it()
 
 def test_a_client_that_goes_behind_its_half_close_ends_the_stream():
     gate = SimpleNamespace(version=0, has_expired=Mock(side_effect=[False] * ROUNDS))
-    services = SimpleNamespace(gate=gate, array_table=None, budget=None, drain=Drain())
+    services = SimpleNamespace(
+        gate=gate, array_table=None, budget=None, drain=Drain(), shares=ProcessorShares(), timer=None
+    )
     context = SimpleNamespace(peer=lambda: "here", invocation_metadata=tuple, is_active=lambda: False)
     stream = ServerCallStream(cast(Any, services), LIMITS, cast(Any, context), None, 0)
     item = stream._items[1] = StreamItem("here", 1, 0)
@@ -117,18 +122,23 @@ def test_a_client_that_goes_behind_its_half_close_ends_the_stream():
     assert item.is_cancelled
 
 
+def window_of(max_bytes: int, budget: MemoryBudget | None = None) -> ResultWindow:
+    memory = StreamMemory(budget or MemoryBudget(MIB, MIB), "ann")
+    return ResultWindow(max_bytes, memory, cast(Any, SimpleNamespace(schedule=lambda _, callback: callback())))
+
+
 def acquired(window: ResultWindow, nbytes: int) -> RunningStage:
     """A call that acquires bytes."""
     return RunningStage(window.acquire(FakeServerCall(), nbytes))  # type: ignore[arg-type]
 
 
 def test_results_wait_for_earlier_ones_to_be_sent_and_one_larger_than_the_window_for_all():
-    window = ResultWindow(100)
+    window = window_of(100)
     acquisitions = [acquired(window, nbytes) for nbytes in (60, 40, 30, 10)]
     for released, done in ((0, [True, True, False, False]), (20, [True, True, False, False]), (20, [True] * 4)):
         window.release(released)
         assert [acquisition.result.done() for acquisition in acquisitions] == done
-    window = ResultWindow(100)
+    window = window_of(100)
     acquired(window, 1)
     large = acquired(window, 1000)
     assert not large.result.done()
@@ -138,7 +148,7 @@ def test_results_wait_for_earlier_ones_to_be_sent_and_one_larger_than_the_window
 
 @rows("nbytes", [0, 50])
 def test_a_call_that_ends_while_it_waits_takes_nothing(nbytes):
-    window = ResultWindow(100)
+    window = window_of(100)
     acquired(window, 100)
     waiting, behind = acquired(window, 100), acquired(window, nbytes)
     waiting.interrupt()

@@ -8,15 +8,22 @@ from unittest.mock import Mock
 
 import pytest
 import structlog
+from end_to_end.processes import wait_for
 from server.conftest import on_threads
 from structlog.testing import capture_logs
 
+from shardcall_core.call_error import CallError, Reason
 from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.coroutines import Stage, Task
+from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
+from shardcall_server.frontend.rpc.promise import Promise
 
 
 async def result_of(future: Future[Any]) -> Any:
     return await coroutines.wait(future, "waiting")
+
+
+SHARE = ProcessorShares().of("")
 
 
 class TaskOutcome:
@@ -38,7 +45,7 @@ class TaskOutcome:
         return self.error
 
     def task(self, stage: Stage[Any]) -> Task:
-        return Task(stage, self.check, lambda value, error: self.outcomes.append((value, error)))
+        return Task(stage, self.check, lambda value, error: self.outcomes.append((value, error)), SHARE)
 
     def start(self, stage: Stage[Any]) -> Task:
         task = self.task(stage)
@@ -147,6 +154,7 @@ def test_tasks_that_wake_one_another_do_not_overflow_the_stack():
     for i in range(2000):
         ending.start(link(i))
     futures[0].set_result(None)
+    wait_for(lambda: len(ending.outcomes) == 2000)  # most by the thread that serves the clients in turn
     assert ending.outcomes == [(None, None)] * 2000
 
 
@@ -251,6 +259,38 @@ def test_a_task_whose_end_fails_does_not_keep_others_from_their_end():
 
     ending.start(result_of(future))
     with capture_logs() as logs:
-        Task(complete(), ending.check, lambda value, error: 1 / 0).start()
+        Task(complete(), ending.check, lambda value, error: 1 / 0, SHARE).start()
     assert [line["event"] for line in logs] == ["the end of a call failed"]
     assert ending.outcomes == [(None, None)]
+
+
+def test_a_thread_resumes_a_few_tasks_and_another_the_rest_client_by_client():
+    """So the thread that reads the link reads on, and the calls of one client do not delay those of others."""
+    order: list[str] = []
+    ending, opened, shares = TaskOutcome(), Future(), ProcessorShares()
+
+    async def member(name: str) -> None:
+        await coroutines.wait(opened, "waiting")
+        order.append(name if threading.current_thread().name == "other-tasks" else "mine")
+
+    async def flood() -> None:
+        opened.set_result(None)
+
+    for name in ["greedy"] * 500 + ["modest"]:
+        Task(member(name), ending.check, Mock(), shares.of(name)).start()
+    ending.start(flood())
+    wait_for(lambda: len(order) == 501)
+    assert order.count("mine") < 20
+    assert order.index("modest") < 60
+
+
+def test_a_promise_keeps_an_error_without_what_its_traceback_holds():
+    promise: Promise[None] = Promise()
+    try:
+        raise CallError(Reason.INTERNAL, "it failed")
+    except CallError as error:
+        promise.set_exception(error)
+    assert promise.exception().__traceback__ is None
+    with pytest.raises(CallError, match="it failed") as caught:
+        promise.result()
+    assert caught.value is not promise.exception()

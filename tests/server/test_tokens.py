@@ -30,16 +30,18 @@ from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.access.token_watch import ABSENT_S, RecentPrincipals, TokenWatch
 from shardcall_server.frontend.access.tokens import FileTokens, Tokens, open_tokens
 from shardcall_server.frontend.inference.model_table import Model, ModelTable
+from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.observability.metrics import Metrics
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.server import FrontEnd
 from shardcall_server.frontend.services.call_streams import CallStreams
-from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits
+from shardcall_server.frontend.services.interceptor import CallInterceptor, Charges, TimeLimits
 from shardcall_server.frontend.services.request_streams import RequestStreams
 from shardcall_server.settings import SettingsError
 from shardcall_server.settings_sources import load_settings
@@ -221,7 +223,7 @@ def test_a_call_without_a_token_to_a_draining_server_is_refused_as_draining():
     recorder: Any = SimpleNamespace(refused=lambda *_: None)
     gate = Gate(Tokens([ALICE]))
     interceptor = CallInterceptor(
-        TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused, unused, Drain()
+        TimeLimits(60.0, 60.0), gate, unused, threads, recorder, FloodGuard(), unused, unused, Drain(), unused
     )
     call: Any = SimpleNamespace(method=EXECUTE, invocation_metadata=())
     refuse: Any = interceptor.intercept_service(lambda _: None, call)
@@ -401,6 +403,7 @@ def channel(gate: Gate, kernels: Kernels) -> Iterator[grpc.Channel]:
         CountedThreads(2, 1, "stream"),
         cast(Any, None),
         Drain(),
+        Charges(ProcessorShares(), MemoryBudget(1 << 30, 1 << 30)),
     )
     with ThreadPoolExecutor(2) as pool:
         server = grpc.server(pool, interceptors=[interceptor])

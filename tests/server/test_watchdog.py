@@ -474,3 +474,11 @@ def test_a_process_that_was_stopped_says_for_how_long_and_that_it_did_not_work()
         process.kill()
         process.wait()
         link.close()
+
+
+def test_the_time_of_a_command_stops_while_its_answer_may_be_unread():
+    """A front end that is busy with other calls must not take an answer that it has not read for a long program."""
+    session = Session(run(), has_unread=True)
+    assert session.stop(600) is None
+    session.has_unread = False
+    assert "took over 60 s" in session.stop(62).reason

@@ -39,7 +39,7 @@ class CallStreamRequest(_message.Message):
     A frame that breaks the contract ends the stream with INVALID_ARGUMENT,
     MALFORMED_REQUEST: bytes that are no message, more than 4,096 items, a slot
     that does not exist, the number of an unanswered call, an invalid handle to
-    delete, or more than 1,024 of them. Refused calls end the stream with
+    delete, or more than 1,024 of them, or of numbers to cancel. Refused calls end the stream with
     RESOURCE_EXHAUSTED, QUOTA_EXCEEDED if the client has not read the answers to
     more than `Limits.max_streamed_calls` of them.
 
@@ -458,7 +458,7 @@ class CancelCalls(_message.Message):
     NUMBERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def numbers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The numbers of the calls."""
+        """The numbers of the calls, at most 1,024."""
 
     def __init__(
         self,

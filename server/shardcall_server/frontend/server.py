@@ -60,6 +60,7 @@ from shardcall_server.frontend.hosts.hosts import Hosts, starts_of_hosts
 from shardcall_server.frontend.inference.model_runner import ModelRunner
 from shardcall_server.frontend.inference.model_table import ModelTable
 from shardcall_server.frontend.inference.shared_memory_regions import SharedMemoryRegions
+from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.observability.telemetry import Telemetry
 from shardcall_server.frontend.programs.known_answers import KnownAnswerRunner
 from shardcall_server.frontend.programs.program_cache import ProgramCache
@@ -74,6 +75,7 @@ from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.grpc_options import grpc_options
+from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
 from shardcall_server.frontend.rpc.queued_calls import QueuedCalls
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.services.array_servicer import ArrayServicer
@@ -82,7 +84,7 @@ from shardcall_server.frontend.services.call_streams import CallStreams
 from shardcall_server.frontend.services.file_servicer import FileServicer
 from shardcall_server.frontend.services.inference_servicer import InferenceServicer, add_inference_servicer
 from shardcall_server.frontend.services.info_servicer import InfoSources, ServerInfoServicer
-from shardcall_server.frontend.services.interceptor import CallInterceptor, TimeLimits, caller_of
+from shardcall_server.frontend.services.interceptor import CallInterceptor, Charges, TimeLimits, caller_of
 from shardcall_server.frontend.services.kernel_servicer import KernelServicer
 from shardcall_server.frontend.services.model_servicer import ModelServicer
 from shardcall_server.frontend.services.principal_usage import PrincipalUsages
@@ -148,6 +150,9 @@ class FrontEnd:
             settings.max_concurrent_calls, settings.calls_per_client, settings.calls_per_connection
         )
         self._floods = FloodGuard(self._telemetry.call_recorder.flooded)
+        self._charges = Charges(
+            ProcessorShares(), MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_client)
+        )
         # Each stream has a thread that reads and one that sends.
         self._stream_threads = CountedThreads(
             2 * settings.max_call_streams, 2 * settings.max_call_streams - 1, "stream"
@@ -165,7 +170,12 @@ class FrontEnd:
         )
         checkpoints = self._array_folder.checkpoints if self._array_folder else None
         self._host_resources = HostResources(
-            settings, lambda: self._supervisor.session, limits_of, checkpoints, self._known_answers.suspicion
+            settings,
+            self._charges.budget,
+            lambda: self._supervisor.session,
+            limits_of,
+            checkpoints,
+            self._known_answers.suspicion,
         )
         self._restorer = CheckpointRestorer(checkpoints, self._host_resources) if checkpoints else None
         self._idempotency = IdempotencyTable()
@@ -207,6 +217,7 @@ class FrontEnd:
                 _MAX_QUEUED_REQUESTS,
             ),
             drain,
+            self._charges,
         )
         # On grpc.aio, a stream echo takes 0.43 to 0.48 ms instead of 0.49 to 0.54, and a unary echo 0.67 to 0.71
         # instead of 0.57 to 0.62, which does not justify a second kind of server.
@@ -412,7 +423,8 @@ class FrontEnd:
             idempotency=self._idempotency,
             array_table=self._host_resources.array_table,
             timer=DeadlineTimer(),
-            budget=self._host_resources.budget,
+            budget=self._charges.budget,
+            shares=self._charges.shares,
             session=lambda: self._supervisor.session,
         )
         limits = StreamLimits(

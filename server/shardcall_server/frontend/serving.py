@@ -34,6 +34,8 @@ _SERVING = ("grpc._server", "_serve")
 _HOW_TO_SHARD = (
     "shardcall has one CPU device, so that nothing is sharded; for 8 virtual devices: shardcall serve --devices 8"
 )
+_SWITCH_S = 0.001
+"""The longest wait of a thread for one that runs Python; a small call waits several times beside busy threads."""
 _MAX_STOP_S = 4.5  # after the drain limit; the log then has a moment
 _POLL_S = 0.5  # a signal that another thread receives does not interrupt a wait of the main thread
 
@@ -59,6 +61,7 @@ def serve(settings: Settings, first_worker: WorkerProcess | None = None, stop_wi
             f"the server needs Linux, for its shared memory files, and this is {platform.system()}; run it in a "
             "container or on another machine (the client runs on this one)"
         )
+    sys.setswitchinterval(_SWITCH_S)
     configure_logging(settings.log_level)
     stop = threading.Event()  # set by a signal, or at the end of standard input
     causes: SimpleQueue[object] = SimpleQueue()

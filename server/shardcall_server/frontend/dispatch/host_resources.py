@@ -45,6 +45,7 @@ class HostResources:
     def __init__(
         self,
         settings: Settings,
+        budget: MemoryBudget,
         session: Callable[[], MeshSession | None],
         limits_of: Callable[[str], PrincipalLimits] = no_limits,
         checkpoints: CheckpointFolder | None = None,
@@ -55,7 +56,7 @@ class HostResources:
         self._ended = threading.Event()  # ends the thread
         self._deletions = 0
         memory_ids = self._memory_ids = itertools.count(1).__next__
-        self.budget = MemoryBudget(settings.max_bytes_in_flight, settings.max_bytes_per_client)
+        self.budget = budget
         self.arena = Arena(self.budget, memory_ids, self._detach)
         self.segments = SegmentTable(self.budget, settings.max_segment_bytes, memory_ids, self._detach)
         self.segment_broker = make_segment_broker() if settings.segments else None

@@ -260,7 +260,8 @@ async def wait_computed(call: ServerCall, computed: Promise[T], handle: bytes, f
     try:
         return await call.wait(computed, "waiting for an operand")
     except CallError as error:
-        call.is_dependent = computed.done() and computed.exception() is error
+        failure = computed.exception() if computed.done() else None
+        call.is_dependent = isinstance(failure, CallError) and failure.message == error.message
         if call.is_dependent and error.reason is Reason.MESH_RESTARTED:
             raise array_lost(handle, field) from None
         raise

@@ -31,6 +31,7 @@ class MemoryBudget:
         self.drop_idle: Callable[[int], None] = _drop_nothing
         """Frees at least a number of idle bytes, or all of them if there are fewer."""
         self._by_owner: Counter[str] = Counter()
+        self._waiting: set[Callable[[], None]] = set()
         # Guards all of these. Idle regions are freed under it, which takes the pool's lock and the launch lock.
         self._lock = rlock("the lock of the memory budget", 10)
 
@@ -73,6 +74,14 @@ class MemoryBudget:
             self._by_owner[owner] -= nbytes
             if not self._by_owner[owner]:
                 del self._by_owner[owner]
+            waiting, self._waiting = self._waiting, set()
+        for callback in waiting:
+            callback()
+
+    def call_when_released(self, callback: Callable[[], None]) -> None:
+        """Calls back once, when bytes have been released, on the thread that does, which may hold locks."""
+        with self._lock:
+            self._waiting.add(callback)
 
 
 _TOTAL, _BY_OWNER = "max_bytes_in_flight", "max_bytes_per_client"

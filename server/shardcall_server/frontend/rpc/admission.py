@@ -86,8 +86,8 @@ class Slots:
             CallError: SERVER_BUSY, QUOTA_EXCEEDED.
         """
         with self._lock:
-            if (refusal := self._refusal(call)) is not None:
-                raise refusal
+            if not self._may_take(call):
+                raise self._refusal(call)
             self._count(call, 1)
 
     def by_owner(self) -> dict[str, int]:
@@ -111,7 +111,7 @@ class Slots:
             CallError: the deadline passed or the caller left.
         """
         with self._lock:
-            if self._refusal(call) is None:
+            if self._may_take(call):
                 self._count(call, 1)
                 return
             key, waiter = (call.owner, call.connection, is_streamed), _SlotWaiter(call, Promise())
@@ -144,7 +144,7 @@ class Slots:
         while progress:
             progress = False
             for key, waiters in list(self._waiting.items()):
-                if self._refusal(waiters[0].call) is not None:
+                if not self._may_take(waiters[0].call):
                     continue
                 waiter = waiters.popleft()
                 waiter.has_slot = progress = True
@@ -167,16 +167,25 @@ class Slots:
         if not of_connection:
             del by_connection[connection]
 
-    def _refusal(self, call: ServerCall) -> CallError | None:
+    def _may_take(self, call: ServerCall) -> bool:
         of_owner = self._by_owner.get(call.owner, 0)
-        if self.taken >= (self._total if of_owner else self.capacity):
-            return self.busy_error()
-        if of_owner >= self._per_client:
-            return self._quota_exceeded("client", self._per_client)
+        return (
+            self.taken < (self._total if of_owner else self.capacity)
+            and of_owner < self._per_client
+            and not self._is_connection_full(call)
+        )
+
+    def _is_connection_full(self, call: ServerCall) -> bool:
         several = call.owner != call.connection
-        if several and self._by_connection.get((call.owner, call.connection), 0) >= self._per_connection:
+        return several and self._by_connection.get((call.owner, call.connection), 0) >= self._per_connection
+
+    def _refusal(self, call: ServerCall) -> CallError:
+        """Returns the error of a call that may take no slot."""
+        if self._by_owner.get(call.owner, 0) >= self._per_client:
+            return self._quota_exceeded("client", self._per_client)
+        if self._is_connection_full(call):
             return self._quota_exceeded("connection", self._per_connection)
-        return None
+        return self.busy_error()
 
     def _quota_exceeded(self, whose: str, limit: int) -> CallError:
         return CallError(

@@ -2,25 +2,32 @@
 
 The stages of a call are coroutines that suspend on futures. A unary or streamed RPC runs them on its own thread, which
 waits. The items of a call stream have no thread: the thread that completes a future resumes the coroutines that wait
-for it.
+for it. A thread resumes a few at a time: the others are left to a thread that serves the clients in turn, so that
+the calls of one client, which resume each other, keep no other thread from its own work.
 """
 
 from __future__ import annotations
 
 import contextvars
 import threading
+import time
 import types
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import structlog
 
+from shardcall_server.frontend.rpc.processor_shares import Share
 from shardcall_server.frontend.rpc.promise import Waitable
 
 T = TypeVar("T")
 
+_MAX_PARTS = 16
+"""The parts of coroutines that a thread runs at a time."""
+
+_NO_SHARE_S = 0.1  # the longest wait of the thread that serves the clients in turn
 
 Waiting: TypeAlias = tuple[Waitable[Any], str]
 """The future that a suspended coroutine waits for, and the work that the wait is a part of, for error messages."""
@@ -70,19 +77,23 @@ class Task:
     Args:
         ended: returns the error of a call that has ended; called if the task was interrupted while it waits.
         finish: called once with the result, or with the error.
+        share: the share of its client, in which its processor time counts.
 
     Attributes:
         context: the context of its log lines.
+        share: as above.
     """
 
-    __slots__ = ("_ended", "_finish", "_interrupted", "_stage", "_ticket", "_waiting", "context")
+    __slots__ = ("_ended", "_finish", "_interrupted", "_stage", "_ticket", "_waiting", "context", "share")
 
     def __init__(
         self,
         stage: Stage[Any],
         ended: Callable[[str], Exception | None],
         finish: Callable[[Any, Exception | None], None],
+        share: Share,
     ) -> None:
+        self.share = share
         self._stage = stage
         self._ended = ended
         self._finish = finish
@@ -138,12 +149,23 @@ class Task:
 
 
 class _Steps(threading.local):
-    """The tasks whose next part this thread will run; None while it runs none."""
+    """What this thread runs of tasks.
+
+    Attributes:
+        queue: those whose next part it will run; None while it runs none.
+        used_s: the processor time of the parts that it has run, in seconds.
+    """
 
     queue: deque[Task] | None = None
+    used_s = 0.0
 
 
 _steps = _Steps()
+
+
+def used_s() -> float:
+    """Returns the processor time that this thread has used for tasks, in seconds; it counts in their shares."""
+    return _steps.used_s
 
 
 def _run_next(task: Task) -> None:
@@ -153,13 +175,63 @@ def _run_next(task: Task) -> None:
         return
     queue = _steps.queue = deque([task])
     try:
-        while queue:
-            task = queue.popleft()
-            try:
-                waiting = task.context.run(task.advance)
-                if waiting is not None:  # outside the context, which only one thread can be in
-                    task.wait(waiting)
-            except Exception:  # noqa: BLE001  # other tasks are in the queue
-                structlog.get_logger().exception("the end of a call failed")
+        for _ in range(_MAX_PARTS):
+            _run_part(queue.popleft())
+            if not queue:
+                return
     finally:
         _steps.queue = None
+    _others.add(queue)
+
+
+def _run_part(task: Task) -> None:
+    began = time.thread_time()
+    try:
+        waiting = task.context.run(task.advance)
+        if waiting is not None:  # outside the context, which only one thread can be in
+            task.wait(waiting)
+    except Exception:  # noqa: BLE001  # other tasks are in the queue
+        structlog.get_logger().exception("the end of a call failed")
+    spent_s = time.thread_time() - began
+    _steps.used_s += spent_s
+    task.share.spend(spent_s)
+
+
+class _Others:
+    """The tasks that were left by the threads that resumed them. A thread of their own serves their clients in turn."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()  # guards the next two
+        self._by_share: OrderedDict[Share, deque[Task]] = OrderedDict()
+        self._thread: threading.Thread | None = None
+
+    def add(self, tasks: Iterable[Task]) -> None:
+        """Adds tasks."""
+        with self._changed:
+            for task in tasks:
+                self._by_share.setdefault(task.share, deque()).append(task)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="other-tasks", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _serve(self) -> None:
+        while True:
+            _run_next(self._next())
+
+    def _next(self) -> Task:
+        """Waits for a task whose client may use the processor, and takes it."""
+        with self._changed:
+            while True:
+                for share, tasks in self._by_share.items():
+                    if not share.pause_s():
+                        task = tasks.popleft()
+                        if tasks:
+                            self._by_share.move_to_end(share)
+                        else:
+                            del self._by_share[share]
+                        return task
+                self._changed.wait(_NO_SHARE_S if self._by_share else None)
+
+
+_others = _Others()

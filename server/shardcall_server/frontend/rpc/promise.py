@@ -14,6 +14,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from shardcall_core.call_error import CallError
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -35,7 +37,10 @@ class Waitable(Protocol[T_co]):
 
 
 class Promise(Generic[T]):
-    """A value or an error that is set once. Callbacks run on the thread that sets it."""
+    """A value or an error that is set once. Callbacks run on the thread that sets it.
+
+    A `CallError` is kept without its traceback, which has the call and its messages, and each `result` raises another.
+    """
 
     __slots__ = ("_callbacks", "_error", "_is_done", "_value")
 
@@ -57,9 +62,9 @@ class Promise(Generic[T]):
         if self._error is None:
             return self._value
         try:
-            raise self._error
+            raise _without_traceback(self._error)
         finally:
-            del self  # the error would refer to itself by its traceback
+            del self  # an error of another class would refer to itself by its traceback
 
     def exception(self, timeout_s: float | None = None) -> BaseException | None:
         """Returns the error, or None; waits until it or the value is set."""
@@ -87,7 +92,7 @@ class Promise(Generic[T]):
         """
         if self._is_done:
             raise InvalidStateError
-        self._error = error
+        self._error = _without_traceback(error)
         self._is_done = True
         self._call_back()
 
@@ -115,3 +120,7 @@ class Promise(Generic[T]):
         self.add_done_callback(lambda _: is_set.set())
         if not is_set.wait(timeout_s):
             raise TimeoutError
+
+
+def _without_traceback(error: BaseException) -> BaseException:
+    return error.copy() if isinstance(error, CallError) else error

@@ -223,6 +223,11 @@ class ServerCall:
         self.timing = timing_pb2.Timing(total_seconds=time.monotonic() - self._started, **seconds)
         return self.timing
 
+    def when_ended(self, callback: Callable[[], None]) -> None:
+        """Calls back when the RPC has ended, its answer having been sent or not; not for items of call streams."""
+        if not self._context.add_callback(callback):
+            callback()
+
     def wait(self, shared: Waitable[T], doing: str) -> Awaitable[T]:
         """Waits for a future until the deadline, or until the caller cancels; other waiters are not affected.
 
@@ -290,7 +295,7 @@ class ServerCall:
             doing: the work that was interrupted, for the error message.
         """
         if self.cut_off_by is not None:
-            raise self.cut_off_by
+            raise self.cut_off_by.copy()
         if self.remaining_s <= 0:
             raise self.deadline_exceeded(doing)
         if not self._context.is_active():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn, TypeVar
@@ -18,7 +18,8 @@ from shardcall_core.call_error import CallError, Reason
 from shardcall_core.locks import check_held, lock
 from shardcall_server.frontend.access.principals import Principal, Scope
 from shardcall_server.frontend.memory.resident_array_table import check_handle
-from shardcall_server.frontend.rpc.coroutines import Stage, Task
+from shardcall_server.frontend.rpc.coroutines import Stage, Task, used_s
+from shardcall_server.frontend.rpc.processor_shares import ADVANCE_S
 from shardcall_server.frontend.rpc.server_call import ServerCall, end_rpc
 from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields, refused_item
 from shardcall_server.frontend.services.answer_queue import AnswerQueue
@@ -44,6 +45,8 @@ PATH = f"/shardcall.v1.KernelService/{METHOD}"
 MAX_PREPARED_CALLS = 256
 
 _MAX_ITEMS = 4096  # of one frame
+_MAX_CANCELLED = 1024  # by one item
+_ITEMS_AT_ONCE = 64  # before the client may have to wait
 _SMALL_FRAME_BYTES = 64 << 10
 _MAX_TRACE_CHARACTERS = 1024
 
@@ -92,6 +95,7 @@ class ServerCallStream:
         self._metadata = context.invocation_metadata()
         self._peer: str = context.peer()
         self._principal = principal
+        self._share = services.shares.of(self.owner)
         self._prepared: dict[int, PreparedSlot | CallError] = {}
         self._prepared_bytes: dict[int, int] = {}
         self._arrays = StreamedArrays(services.array_table)
@@ -101,7 +105,7 @@ class ServerCallStream:
         # Guards the items, the window and the timer, whose lock is taken under it.
         self._lock = lock("the lock of a call stream", 40)
         self._answers = AnswerQueue()
-        self._results = ResultWindow(limits.max_bytes)
+        self._results = ResultWindow(limits.max_bytes, self._memory, services.timer)
         self._refused = 0
         self._item_number = 0
         self._tokens_version = tokens_version
@@ -148,6 +152,7 @@ class ServerCallStream:
             was_draining = False
             while True:
                 frame = call_stream_pb2.CallStreamResponse()
+                began = time.thread_time()
                 numbers = self._answers.gather(frame)
                 if self._tokens_version != gate.version:
                     self._admit_token()
@@ -156,8 +161,10 @@ class ServerCallStream:
                 if is_draining and not was_draining:
                     frame.draining = was_draining = True
                 if frame.answers or frame.draining:
+                    sent = frame.SerializeToString()
+                    self._share.spend(time.thread_time() - began)
                     self._forget(numbers)  # the client may send as many calls as soon as it has the frame
-                    yield frame.SerializeToString()
+                    yield sent
                 elif not self._context.is_active():
                     # `read` does not see it behind a half-close, which gRPC also reports for some broken connections.
                     return
@@ -217,25 +224,29 @@ class ServerCallStream:
             self._results.release(sent_bytes)
 
     def _take(self, data: bytes) -> None:
-        """Gives effect to the items of a frame."""
+        """Gives effect to the items of a frame; waits before and between them if the client has used its share."""
+        with self._charged():
+            frame = _parsed(data)
+            self._admit_token()
+            self._expired = self._services.gate.expiry_error(self._principal)
+        # An item keeps all of its frame in memory.
+        is_shared = len(frame.items) > 1 and len(data) > _SMALL_FRAME_BYTES
+        for begin in range(0, len(frame.items), _ITEMS_AT_ONCE):
+            session = self._services.session()
+            with self._charged(), session.batch if session is not None else nullcontext():
+                for item in frame.items[begin : begin + _ITEMS_AT_ONCE]:
+                    self._item_number += 1
+                    self._take_item(item, is_shared=is_shared)
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """Waits for the share of the client, and counts the processor time of the body, but for calls that it runs."""
+        self._share.wait()
+        began_s = time.thread_time() - used_s() + ADVANCE_S
         try:
-            frame = call_stream_pb2.CallStreamRequest.FromString(data)
-        except DecodeError:
-            raise CallError(
-                Reason.MALFORMED_REQUEST, "a frame is no message of this method; use stubs generated from its protos"
-            ) from None
-        if len(frame.items) > _MAX_ITEMS:
-            raise CallError(
-                Reason.MALFORMED_REQUEST, f"a frame has {len(frame.items)} items; send at most {_MAX_ITEMS}"
-            )
-        self._admit_token()
-        self._expired = self._services.gate.expiry_error(self._principal)
-        session = self._services.session()
-        is_shared = len(frame.items) > 1 and len(data) > _SMALL_FRAME_BYTES  # an item keeps all of its frame in memory
-        with session.batch if session is not None else nullcontext():
-            for item in frame.items:
-                self._item_number += 1
-                self._take_item(item, is_shared=is_shared)
+            yield
+        finally:
+            self._share.spend(time.thread_time() - used_s() - began_s)
 
     def _take_item(self, item: call_stream_pb2.CallStreamItem, *, is_shared: bool) -> None:
         match item.WhichOneof("item"):
@@ -250,9 +261,7 @@ class ServerCallStream:
             case "prepare":
                 self._prepare(item.prepare)
             case "cancel":
-                for number in item.cancel.numbers:
-                    if (running := self._items.get(number)) is not None:
-                        running.cancel()
+                self._cancel(item.cancel.numbers)
             case "delete":
                 if self._may_delete():
                     deletion = item.delete
@@ -265,6 +274,17 @@ class ServerCallStream:
                     )
             case _:
                 self._refuse_item(item)
+
+    def _cancel(self, numbers: Sequence[int]) -> None:
+        if len(numbers) > _MAX_CANCELLED:
+            raise CallError(
+                Reason.MALFORMED_REQUEST,
+                f"an item cancels {len(numbers)} calls; send at most {_MAX_CANCELLED}, and more items for more",
+                field="numbers",
+            )
+        for number in numbers:
+            if (item := self._items.get(number)) is not None:
+                item.cancel()
 
     def _refuse_item(self, item: call_stream_pb2.CallStreamItem) -> None:
         """Answers an item of a newer client; ends the stream if it has no number."""
@@ -333,7 +353,7 @@ class ServerCallStream:
             else:
                 self._finish(item, None, error)
             return
-        item.task = Task(stage, item.ended, partial(self._finish, item))
+        item.task = Task(stage, item.ended, partial(self._finish, item), self._share)
         if call.deadline < self._next_deadline:
             self._watch(call.deadline)
         item.task.start()
@@ -509,6 +529,18 @@ class ServerCallStream:
                 task.interrupt()
             else:
                 self._watch(item.call.deadline)
+
+
+def _parsed(data: bytes) -> call_stream_pb2.CallStreamRequest:
+    try:
+        frame = call_stream_pb2.CallStreamRequest.FromString(data)
+    except DecodeError:
+        raise CallError(
+            Reason.MALFORMED_REQUEST, "a frame is no message of this method; use stubs generated from its protos"
+        ) from None
+    if len(frame.items) > _MAX_ITEMS:
+        raise CallError(Reason.MALFORMED_REQUEST, f"a frame has {len(frame.items)} items; send at most {_MAX_ITEMS}")
+    return frame
 
 
 def _trace_of(message: M) -> dict[str, str]:

@@ -18,12 +18,14 @@ from shardcall_server.frontend.access.floods import FloodGuard
 from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.policy import INFERENCE_SERVICE, METHODS, RULES
 from shardcall_server.frontend.access.principals import Principal
+from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission, Advance
 from shardcall_server.frontend.rpc.call_threads import CallThreads
 from shardcall_server.frontend.rpc.counted_threads import CountedThreads
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
 from shardcall_server.frontend.rpc.queued_calls import QueuedCalls
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.rpc.status import STATUS_CODES, CallStatus
@@ -46,6 +48,7 @@ _CARRIERS: Mapping[str, Callable[[bytes], Any]] = {
 """Deserializers of requests that may hold chunks."""
 _FINISHING = frozenset({"GetArray", "DescribeArray", "DeleteArrays", "RenewLease", "OpenSegment", "GetProgress"})
 """Methods that a server that drains admits on connections with calls in progress and with unread results."""
+_UNCOUNTED_BYTES = 4 << 10  # of a message
 _GRACE_S = 0.5  # lets a handler that notices its deadline report what it was doing
 
 
@@ -62,6 +65,30 @@ class TimeLimits:
     stream_idle_s: float
 
 
+@dataclass(frozen=True)
+class Charges:
+    """What calls are charged.
+
+    Attributes:
+        shares: their processor time in the front end.
+        budget: the memory of their results until they are sent.
+    """
+
+    shares: ProcessorShares
+    budget: MemoryBudget
+
+    def hold(self, call: ServerCall, answer: Any) -> None:
+        """Counts a message that gRPC holds until the caller has read it.
+
+        Raises:
+            CallError: the client, or all clients, hold too much.
+        """
+        nbytes = len(answer) if isinstance(answer, bytes) else answer.ByteSize()
+        if nbytes > _UNCOUNTED_BYTES:
+            self.budget.reserve(call.owner, nbytes)
+            call.when_ended(partial(self.budget.release, call.owner, nbytes))
+
+
 class CallInterceptor(grpc.ServerInterceptor):
     """Passes a `ServerCall` instead of gRPC's context to servicers, and converts what they raise to a status.
 
@@ -74,6 +101,8 @@ class CallInterceptor(grpc.ServerInterceptor):
         call_recorder: notified of the end of every call.
         floods: notified of connections with admitted calls.
         queue: the pool of calls that wait in a queue.
+        drain: as below.
+        charges: what calls are charged.
 
     Attributes:
         drain: counts the calls in progress, and refuses calls while the server shuts down.
@@ -90,7 +119,9 @@ class CallInterceptor(grpc.ServerInterceptor):
         stream_threads: CountedThreads,
         queue: QueuedCalls,
         drain: Drain,
+        charges: Charges,
     ) -> None:
+        self._charges = charges
         self._queue = queue
         self._limits = limits
         self._gate = gate
@@ -184,8 +215,10 @@ class CallInterceptor(grpc.ServerInterceptor):
             call = None
             try:
                 call = self._begin(context, principal)
-                with self._admitted(call, requests, traits, has_waited=has_waited) as arriving:
+                meter = self._charges.shares.of(call.owner).meter()
+                with self._admitted(call, meter.paced(requests), traits, has_waited=has_waited) as arriving, meter:
                     answer = method(arriving if traits.streams else next(arriving), call)
+                self._charges.hold(call, answer)
             except Exception as error:  # noqa: BLE001  # the outermost handler
                 return context.abort_with_status(self._failed(traits.name, error, call))
             self._call_recorder.finish(traits.name, call)
@@ -200,11 +233,13 @@ class CallInterceptor(grpc.ServerInterceptor):
             call = None
             try:
                 call = self._begin(context, principal)
+                meter = self._charges.shares.of(call.owner).meter()
                 with (
-                    self._admitted(call, requests, traits) as arriving,
+                    self._admitted(call, meter.paced(requests), traits) as arriving,
+                    meter,
                     closing(method(arriving if traits.streams else next(arriving), call)) as answers,
                 ):
-                    for answer in answers:
+                    for answer in meter.paced(answers):
                         with self._idle_limit(call, "the caller took none of the results"):
                             yield answer
             except GeneratorExit:  # the caller has cancelled, or the call was cut off

@@ -5,29 +5,41 @@ from __future__ import annotations
 from collections import deque
 
 from shardcall_core.locks import check_held, lock
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.promise import Promise
 from shardcall_server.frontend.rpc.server_call import ServerCall
+from shardcall_server.frontend.services.stream_memory import StreamMemory
 
 
 class ResultWindow:
-    """Limits the bytes of results that are being computed or wait to be sent.
+    """Limits the bytes of results that are being computed or wait to be sent, of the stream and of its client.
 
-    A client that reads no answers therefore holds a bounded amount of memory.
+    A client that reads no answers therefore holds a bounded amount of memory, by however many streams.
 
     Args:
-        max_bytes: the limit; a single call may exceed it.
+        max_bytes: the limit of the stream; a single call may exceed it.
+        memory: the memory of the stream, which counts in the budget of its client.
+        timer: its thread goes on with calls that waited for the budget.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, memory: StreamMemory, timer: DeadlineTimer) -> None:
         self._max_bytes = max_bytes
+        self._memory = memory
+        self._timer = timer
         self._nbytes = 0
         self._waiting: deque[tuple[int, Promise[None]]] = deque()
-        self._lock = lock("the lock of a result window")  # guards all of these; no call continues under it
+        # Guards all of these, and is held while the budget is asked; no call continues under it.
+        self._lock = lock("the lock of a result window", 3)
+
+    @property
+    def is_awaited(self) -> bool:
+        """True if calls wait for the client to read."""
+        return bool(self._waiting)
 
     def try_acquire(self, nbytes: int) -> bool:
         """Reserves bytes if that is possible now; returns whether it did."""
         with self._lock:
-            return self._take(nbytes)
+            return not nbytes or (not self._waiting and self._take(nbytes))
 
     async def acquire(self, call: ServerCall, nbytes: int) -> None:
         """Reserves bytes; waits until the client has read enough of the earlier results.
@@ -35,11 +47,10 @@ class ResultWindow:
         Raises:
             CallError: the deadline passed or the caller left.
         """
+        waiter = nbytes, Promise[None]()
         with self._lock:
-            if self._take(nbytes):
-                return
-            waiter = nbytes, Promise[None]()
             self._waiting.append(waiter)
+        self._admit()  # what it waits for may have come
         try:
             await call.wait(waiter[1], "waiting for the client to read earlier results")
         except BaseException:
@@ -52,25 +63,30 @@ class ResultWindow:
 
     def release(self, nbytes: int) -> None:
         """Releases bytes whose results were sent, or are not."""
-        admitted = []
         with self._lock:
             self._nbytes -= nbytes
-            while self._waiting and self._fits(self._waiting[0][0]):
-                first = self._waiting.popleft()
-                self._nbytes += first[0]
-                admitted.append(first[1])
+        if nbytes:
+            self._memory.release(nbytes)
+        self._admit()
+
+    def _admit(self) -> None:
+        """Admits calls that wait, as far as there is room; the budget calls back when it has more."""
+        admitted = []
+        with self._lock:
+            while self._waiting and self._take(self._waiting[0][0]):
+                admitted.append(self._waiting.popleft()[1])
         for future in admitted:  # without the lock: a waiting call continues on this thread
             future.set_result(None)
 
     def _take(self, nbytes: int) -> bool:
-        """Reserves bytes unless calls wait or too many are reserved."""
+        """Reserves bytes, unless too many are reserved."""
         check_held(self._lock)
-        if not nbytes:
-            return True
-        if self._waiting or not self._fits(nbytes):
+        if self._nbytes and self._nbytes + nbytes > self._max_bytes:
+            return False
+        if not self._memory.try_reserve(nbytes, self._admit_soon):
             return False
         self._nbytes += nbytes
         return True
 
-    def _fits(self, nbytes: int) -> bool:
-        return not self._nbytes or self._nbytes + nbytes <= self._max_bytes
+    def _admit_soon(self) -> None:
+        self._timer.schedule(0.0, self._admit)

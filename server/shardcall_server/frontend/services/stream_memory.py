@@ -1,7 +1,10 @@
-"""Memory of a call stream in the budget: its prepared calls, and operands of calls that are not answered."""
+"""Memory of a call stream in the budget: its prepared calls, operands of calls that are not answered, and results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from shardcall_core.call_error import CallError
 from shardcall_core.locks import lock
 from shardcall_server.frontend.memory.budget import MemoryBudget
 
@@ -39,6 +42,23 @@ class StreamMemory:
                 self._budget.reserve(self._owner, more)
                 self._reserved += more
             self._used += nbytes
+
+    def try_reserve(self, nbytes: int, retry: Callable[[], None]) -> bool:
+        """Counts bytes if the budget permits; returns whether it does.
+
+        Args:
+            nbytes: the bytes.
+            retry: called once if they are not counted, when others have released some; whoever does may hold locks.
+        """
+        for is_last in (False, True):
+            try:
+                self.reserve(nbytes)
+            except CallError:
+                if not is_last:  # others may have released some before the budget knows of the wait
+                    self._budget.call_when_released(retry)
+            else:
+                return True
+        return False
 
     def release(self, nbytes: int) -> None:
         """Ends the counting of bytes."""

@@ -26,6 +26,7 @@ from shardcall_server.frontend.observability.call_recorder import CallRecorder
 from shardcall_server.frontend.rpc.admission import Admission
 from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
+from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
 from shardcall_server.frontend.rpc.server_call import ServerCall
 from shardcall_server.frontend.rpc.unknown_fields import refuse_unknown_fields
 from shardcall_server.frontend.services.item_slot import ItemSlot
@@ -42,6 +43,7 @@ class StreamServices:
 
     Attributes:
         budget: the memory of the front end.
+        shares: the processor time of the front end.
         session: returns the current session of the mesh; None if there is none.
     """
 
@@ -56,6 +58,7 @@ class StreamServices:
     array_table: ResidentArrayTable
     timer: DeadlineTimer
     budget: MemoryBudget
+    shares: ProcessorShares
     session: Callable[[], MeshSession | None]
 
 

@@ -33,6 +33,7 @@ METRICS, HEALTH, READY = "/metrics", "/healthz", "/readyz"
 _OPEN = frozenset({METRICS, HEALTH, READY})
 _STATIC = {"/page.css": "text/css", "/page.js": "text/javascript", "/icon.svg": "image/svg+xml"}
 _MAX_BODY_BYTES = 4096
+_METRICS_PERIOD_S = 0.5
 _EVENTS = "text/event-stream"
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -103,13 +104,14 @@ class Application:
 
 
 class _Metrics:
-    """The route of the metrics: those who ask while a text is made share the next one."""
+    """The route of the metrics: a text is made at most twice a second, and all who have asked before share it."""
 
     def __init__(self, registry: CollectorRegistry, pool: Executor) -> None:
         self._registry = registry
         self._pool = pool
         self._making = asyncio.Lock()
         self._next: asyncio.Task[bytes] | None = None
+        self._begun = -_METRICS_PERIOD_S
 
     async def answer(self, _: Request) -> Response:
         """Returns the metrics."""
@@ -119,9 +121,12 @@ class _Metrics:
         return Response(body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _make(self) -> bytes:
+        loop = asyncio.get_running_loop()
         async with self._making:
+            await asyncio.sleep(self._begun + _METRICS_PERIOD_S - loop.time())
+            self._begun = loop.time()
             self._next = None  # whoever asks from now on must see what happens from now on
-            return await asyncio.get_running_loop().run_in_executor(self._pool, generate_latest, self._registry)
+            return await loop.run_in_executor(self._pool, generate_latest, self._registry)
 
 
 class _PageRoutes:

@@ -128,14 +128,16 @@ class Watch:
     def _check_head(self, now: Command | None, passed_s: float) -> StopRequest | None:
         """Checks the executing command, whose time begins when the one before it was answered.
 
-        The time stops while its arrays travel to other hosts or back, and while it waits for the file of one.
+        The time stops while its arrays travel to other hosts or back, and while it waits for the file of one. It stops
+        while an answer of a worker is not handled yet, too, which may be that to this command.
         """
         if now is not self._head or now is None:
             self._head, self._run_s, self._abandoned_s, self._moved = now, 0.0, 0.0, 0
             return None
-        links = [connection.worker.data_link for connection in self.session.connections]
+        connections = self.session.connections
+        links = [connection.worker.data_link for connection in connections]
         before, self._moved = self._moved, sum(link.moved_for(now.call_id) for link in links if link is not None)
-        if self._moved != before or now.reads_file:
+        if self._moved != before or now.reads_file or any(connection.has_unread for connection in connections):
             return None
         self._run_s += passed_s
         self._abandoned_s = 0.0 if now.is_needed() else self._abandoned_s + passed_s

@@ -34,6 +34,7 @@ class WorkerConnection:
         self.was_killed = False
         self.heartbeat = link_pb2.Heartbeat()
         self._messages = 0
+        self._handles = False
         self._attached: set[int] = set()
 
     @property
@@ -44,14 +45,16 @@ class WorkerConnection:
 
     @property
     def has_unread(self) -> bool:
-        """True if the worker has sent a message that has not been read."""
-        return self.worker.link.readable
+        """True if the worker has sent a message that has not been handled."""
+        return self._handles or self.worker.link.readable
 
     def batches(self) -> Iterator[list[link_pb2.WorkerMessage]]:
         """Yields the worker's messages until it is gone, those of each read together."""
         for batch in self.worker.link.batches():
             self._messages += len(batch)
+            self._handles = True
             yield [link_pb2.WorkerMessage.FromString(body) for body, _ in batch]
+            self._handles = False
 
     def send(
         self,
