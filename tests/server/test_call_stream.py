@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from end_to_end.messages import call
+from end_to_end.processes import wait_for
 from end_to_end.raw_stream import cancel, delete, item, prepare, put
 from google.rpc import status_pb2
 from rows import rows
@@ -26,6 +27,7 @@ from shardcall_server.frontend.access.gate import Gate
 from shardcall_server.frontend.access.tokens import Tokens
 from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.memory.resident_array_table import ResidentArray
+from shardcall_server.frontend.rpc.deadline_timer import DeadlineTimer
 from shardcall_server.frontend.rpc.drain import Drain
 from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
 from shardcall_server.frontend.services import call_stream, streamed_arrays
@@ -124,7 +126,7 @@ def test_a_client_that_goes_behind_its_half_close_ends_the_stream():
 
 def window_of(max_bytes: int, budget: MemoryBudget | None = None) -> ResultWindow:
     memory = StreamMemory(budget or MemoryBudget(MIB, MIB), "ann")
-    return ResultWindow(max_bytes, memory, cast(Any, SimpleNamespace(schedule=lambda _, callback: callback())))
+    return ResultWindow(max_bytes, memory, DeadlineTimer())
 
 
 def acquired(window: ResultWindow, nbytes: int) -> RunningStage:
@@ -156,6 +158,20 @@ def test_a_call_that_ends_while_it_waits_takes_nothing(nbytes):
     window.release(100)
     for acquisition in (behind, acquired(window, 100 - nbytes)):
         assert acquisition.result.exception(0) is None
+
+
+def test_unread_results_of_all_streams_of_a_client_count_in_its_budget_and_later_ones_wait():
+    windows = [window_of(MIB, budget) for budget in [MemoryBudget(100 * MIB, MIB)] * 8]
+    results = [acquired(window, MIB // 2).result for window in windows]
+    assert [window.is_awaited for window in windows] == [not result.done() for result in results]
+    assert 2 <= sum(result.done() for result in results) < 8
+    for window, result in zip(windows, results, strict=True):  # the client reads
+        wait_for(result.done)
+        window.release(MIB // 2)
+
+
+def test_an_item_cancels_a_limited_number_of_calls():
+    assert "cancels 1025 calls; send at most 1024" in refusal(Stream().send, cancel(*range(1025))).message
 
 
 def test_a_slot_that_is_assigned_again_has_the_memory_of_one_prepared_call():

@@ -9,10 +9,10 @@ from unittest.mock import Mock
 import pytest
 import structlog
 from end_to_end.processes import wait_for
-from server.conftest import on_threads
+from server.conftest import on_threads, refusal
 from structlog.testing import capture_logs
 
-from shardcall_core.call_error import CallError, Reason
+from shardcall_server.frontend.memory.resident_array_table import check_handle
 from shardcall_server.frontend.rpc import coroutines
 from shardcall_server.frontend.rpc.coroutines import Stage, Task
 from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
@@ -143,21 +143,6 @@ def test_tasks_are_never_nested():
     assert len(ending.outcomes) == 2
 
 
-def test_tasks_that_wake_one_another_do_not_overflow_the_stack():
-    futures: list[Future[None]] = [Future() for _ in range(2001)]
-    ending = TaskOutcome()
-
-    async def link(i: int) -> None:
-        await coroutines.wait(futures[i], "waiting")
-        futures[i + 1].set_result(None)
-
-    for i in range(2000):
-        ending.start(link(i))
-    futures[0].set_result(None)
-    wait_for(lambda: len(ending.outcomes) == 2000)  # most by the thread that serves the clients in turn
-    assert ending.outcomes == [(None, None)] * 2000
-
-
 def test_an_interruption_ends_the_present_wait_and_cleans_up():
     future: Future[None] = Future()
     steps: list[str] = []
@@ -189,17 +174,6 @@ def test_an_interruption_while_a_task_runs_ends_its_next_wait():
     task = ending.task(stage())
     task.start()
     assert ending.outcomes == [(None, ending.error)]
-
-
-def test_an_interruption_without_a_cause_has_no_effect():
-    future: Future[int] = Future()
-    ending = TaskOutcome()
-    task = ending.start(result_of(future))
-    for _ in range(2):
-        task.interrupt()
-    assert (ending.outcomes, len(ending.asked)) == ([], 2)
-    future.set_result(5)
-    assert ending.outcomes == [(5, None)]
 
 
 def test_an_interruption_during_one_without_a_cause_is_not_lost():
@@ -269,7 +243,7 @@ def test_a_thread_resumes_a_few_tasks_and_another_the_rest_client_by_client():
     order: list[str] = []
     ending, opened, shares = TaskOutcome(), Future(), ProcessorShares()
 
-    async def member(name: str) -> None:
+    async def waiting(name: str) -> None:
         await coroutines.wait(opened, "waiting")
         order.append(name if threading.current_thread().name == "other-tasks" else "mine")
 
@@ -277,20 +251,15 @@ def test_a_thread_resumes_a_few_tasks_and_another_the_rest_client_by_client():
         opened.set_result(None)
 
     for name in ["greedy"] * 500 + ["modest"]:
-        Task(member(name), ending.check, Mock(), shares.of(name)).start()
+        Task(waiting(name), ending.check, Mock(), shares.of(name)).start()
     ending.start(flood())
     wait_for(lambda: len(order) == 501)
     assert order.count("mine") < 20
     assert order.index("modest") < 60
 
 
-def test_a_promise_keeps_an_error_without_what_its_traceback_holds():
+def test_a_promise_keeps_an_error_without_the_memory_that_its_traceback_holds():
     promise: Promise[None] = Promise()
-    try:
-        raise CallError(Reason.INTERNAL, "it failed")
-    except CallError as error:
-        promise.set_exception(error)
+    promise.set_exception(refusal(check_handle, b"", "handle"))
     assert promise.exception().__traceback__ is None
-    with pytest.raises(CallError, match="it failed") as caught:
-        promise.result()
-    assert caught.value is not promise.exception()
+    assert refusal(promise.result) is not promise.exception()

@@ -149,7 +149,7 @@ class Task:
 
 
 class _Steps(threading.local):
-    """What this thread runs of tasks.
+    """The tasks of which this thread runs a part.
 
     Attributes:
         queue: those whose next part it will run; None while it runs none.

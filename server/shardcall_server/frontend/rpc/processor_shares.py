@@ -27,7 +27,7 @@ _MANY = 64
 T = TypeVar("T")
 
 
-class Meter:
+class ProcessorMeter:
     """Counts the processor time that this thread uses for one client, from its making to the end of its body.
 
     Args:
@@ -83,9 +83,9 @@ class Share:
         self.excess_s = 0.0
         self.used_at = -_ACTIVE_S
 
-    def meter(self) -> Meter:
+    def meter(self) -> ProcessorMeter:
         """Returns what counts the processor time of this thread for the client."""
-        return Meter(self)
+        return ProcessorMeter(self)
 
     def spend(self, seconds: float) -> None:
         """Counts processor time that was used for the client."""

@@ -67,7 +67,7 @@ class TimeLimits:
 
 @dataclass(frozen=True)
 class Charges:
-    """What calls are charged.
+    """The processor time and the memory that calls are charged.
 
     Attributes:
         shares: their processor time in the front end.
