@@ -22,19 +22,20 @@ from shardcall.v1 import array_pb2, call_stream_pb2, kernel_pb2, mesh_pb2, serve
 _SMALL = 8
 _SLOT_BYTES = 900 << 10  # of a slot that is refused
 _CANCELS_BYTES = 3800 << 10
-_SLOT_ITEMS = 20_000
+_SLOT_ITEMS = 20_000  # of a slot that is assigned
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is attacked.
+    """A server that is attacked.
 
     Attributes:
         client: a client of the attacker.
         address: the address of the server.
         token: the attacker's token.
         metrics: the address of the metrics.
-        held: what the attack holds.
+        held: the arrays that the attack holds.
+        lock: guards them.
     """
 
     client: sc.Client

@@ -84,7 +84,7 @@ def main() -> None:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a measurement shows.
+    """The figures of one measurement.
 
     Attributes:
         rate: cached calls a second.

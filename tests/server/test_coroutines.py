@@ -143,6 +143,21 @@ def test_tasks_are_never_nested():
     assert len(ending.outcomes) == 2
 
 
+def test_tasks_that_wake_one_another_do_not_overflow_the_stack():
+    futures: list[Future[None]] = [Future() for _ in range(2001)]
+    ending = TaskOutcome()
+
+    async def link(i: int) -> None:
+        await coroutines.wait(futures[i], "waiting")
+        futures[i + 1].set_result(None)
+
+    for i in range(2000):
+        ending.start(link(i))
+    futures[0].set_result(None)
+    wait_for(lambda: len(ending.outcomes) == 2000)  # most on the thread that serves the clients in turn
+    assert ending.outcomes == [(None, None)] * 2000
+
+
 def test_an_interruption_ends_the_present_wait_and_cleans_up():
     future: Future[None] = Future()
     steps: list[str] = []
@@ -174,6 +189,17 @@ def test_an_interruption_while_a_task_runs_ends_its_next_wait():
     task = ending.task(stage())
     task.start()
     assert ending.outcomes == [(None, ending.error)]
+
+
+def test_an_interruption_without_a_cause_has_no_effect():
+    future: Future[int] = Future()
+    ending = TaskOutcome()
+    task = ending.start(result_of(future))
+    for _ in range(2):
+        task.interrupt()
+    assert (ending.outcomes, len(ending.asked)) == ([], 2)
+    future.set_result(5)
+    assert ending.outcomes == [(5, None)]
 
 
 def test_an_interruption_during_one_without_a_cause_is_not_lost():

@@ -1,6 +1,14 @@
-"""The share of the processor that each client has in the front end."""
+"""The processor time and the memory that calls are charged in the front end."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
+from server.conftest import refusal
+
+from shardcall_core.call_error import Reason
+from shardcall_server.frontend.memory.budget import MemoryBudget
 from shardcall_server.frontend.rpc.processor_shares import ProcessorShares
+from shardcall_server.frontend.services.interceptor import Charges
 
 
 def test_a_client_that_uses_more_than_its_share_waits_unless_it_is_alone():
@@ -28,3 +36,15 @@ def test_a_client_that_uses_more_than_its_share_waits_unless_it_is_alone():
     with greedy.meter() as meter:
         assert [*meter.paced(iter([1]))] == [1]
     assert waited == [1.0] * 20  # this clock stands still
+
+
+def test_answers_count_in_the_budget_of_their_client():
+    budget, ended = MemoryBudget(10 << 10, 10 << 10), []
+    call = cast(Any, SimpleNamespace(owner="ann", when_ended=ended.append))
+    charges = Charges(ProcessorShares(), budget)
+    charges.hold(call, bytes(4 << 10))
+    charges.hold(call, bytes(8 << 10))
+    assert refusal(charges.hold, call, bytes(8 << 10)).reason is Reason.QUOTA_EXCEEDED
+    (end,) = ended
+    end()
+    assert not budget.used_bytes

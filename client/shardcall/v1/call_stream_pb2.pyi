@@ -39,9 +39,9 @@ class CallStreamRequest(_message.Message):
     A frame that breaks the contract ends the stream with INVALID_ARGUMENT,
     MALFORMED_REQUEST: bytes that are no message, more than 4,096 items, a slot
     that does not exist, the number of an unanswered call, an invalid handle to
-    delete, or more than 1,024 of them, or of numbers to cancel. Refused calls end the stream with
-    RESOURCE_EXHAUSTED, QUOTA_EXCEEDED if the client has not read the answers to
-    more than `Limits.max_streamed_calls` of them.
+    delete, or more than 1,024 of them or of numbers to cancel. Refused calls end
+    the stream with RESOURCE_EXHAUSTED, QUOTA_EXCEEDED if the client has not read
+    the answers to more than `Limits.max_streamed_calls` of them.
 
     A call holds a call slot (`Limits.max_concurrent_calls`) while its program is
     compiled and while it runs, but not while it waits for an operand, for earlier

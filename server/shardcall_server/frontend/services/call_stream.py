@@ -279,7 +279,7 @@ class ServerCallStream:
         if len(numbers) > _MAX_CANCELLED:
             raise CallError(
                 Reason.MALFORMED_REQUEST,
-                f"an item cancels {len(numbers)} calls; send at most {_MAX_CANCELLED}, and more items for more",
+                f"an item cancels {len(numbers)} calls, and may cancel {_MAX_CANCELLED}; send others in another item",
                 field="numbers",
             )
         for number in numbers:
